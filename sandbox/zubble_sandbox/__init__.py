@@ -1,0 +1,1 @@
+"""Where commands run: one Protocol, several backends."""

@@ -1,0 +1,1 @@
+"""The data plane: claims tasks, drives agents, seals their endings."""

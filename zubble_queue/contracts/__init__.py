@@ -1,0 +1,1 @@
+"""The words all parts share: frozen records and Protocols, no I/O."""

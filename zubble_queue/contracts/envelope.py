@@ -1,0 +1,165 @@
+"""The envelope: everything needed to run one task; and its header, which is all that Celery and Flower see."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
+
+from zubble_queue.contracts import identity
+from zubble_queue.contracts.frozen import FrozenMap
+from zubble_queue.contracts.task import LoopBudget, TaskInput
+
+ENVELOPE_VERSION: Final = 1
+"""A worker refuses an envelope of a newer version."""
+INLINE_BYTES: Final = 8_192
+"""Longer values live in the artifact store and travel as references."""
+
+_FROZEN: Final = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+Level = Literal["off", "low", "medium", "xhigh"]
+NetworkMode = Literal["none", "allowlist", "open"]
+
+
+class BlobRef(BaseModel):
+    """A value in the artifact store, named by its content."""
+
+    model_config = _FROZEN
+
+    ref: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    size: int = Field(ge=0)
+    executable: bool = False
+
+
+class FileEntry(BaseModel):
+    """One file to be placed in a sandbox; `path` is relative and stays below its folder."""
+
+    model_config = _FROZEN
+
+    path: str = Field(min_length=1, max_length=1_024)
+    blob: BlobRef
+
+    @model_validator(mode="after")
+    def _stays_below(self) -> Self:
+        parts = self.path.split("/")
+        if self.path.startswith("/") or "\0" in self.path or any(part in {"", ".", ".."} for part in parts):
+            raise ValueError(f"path {self.path!r} must be relative, without empty, '.' or '..' parts")
+        return self
+
+
+class SandboxRequest(BaseModel):
+    """What the task asks of the place where its commands run; the worker's settings may refuse it."""
+
+    model_config = _FROZEN
+
+    backend: str = "bubblewrap"
+    network: NetworkMode = "none"
+    memory_mb: int = Field(default=1_024, ge=16, le=1_048_576)
+    work_mb: int = Field(default=256, ge=1, le=1_048_576)
+    """Size of the work tree's file system."""
+    pids: int = Field(default=256, ge=4, le=32_768)
+    command_timeout_seconds: int = Field(default=30, ge=1, le=3_600)
+
+
+class VerifySpec(BaseModel):
+    """How a claim of done is checked (design: section 3.6). The agent never sees these files."""
+
+    model_config = _FROZEN
+
+    files: Annotated[tuple[FileEntry, ...], Strict(strict=False)] = ()
+    """Mounted read-only at /verify, in the verify sandbox only."""
+    timeout_seconds: int = Field(default=120, ge=1, le=3_600)
+    location: Literal["copy", "environment", "host"] = "copy"
+    """`environment` and `host` are allowed by the worker's settings only, never by the submitter alone."""
+
+
+class TaskEnvelope(BaseModel):
+    """Everything needed to run one task."""
+
+    model_config = _FROZEN
+
+    version: int = Field(default=ENVELOPE_VERSION, ge=1)
+    batch: str = Field(pattern=identity.BATCH_NAME_PATTERN)
+    source_id: str = Field(min_length=1, max_length=400)
+    """The id the user's file gives the task; what export writes."""
+    repeat: int = Field(default=1, ge=1)
+    """The k-th sample of a task, for pass@k."""
+    task: TaskInput
+    budget: LoopBudget = LoopBudget()
+    instructions: str | BlobRef = ""
+    """Long instructions, counted against `task.context_budget_tokens`; over 8 KiB as a reference."""
+    files: Annotated[tuple[FileEntry, ...], Strict(strict=False)] = ()
+    """Placed in the work tree before the first step."""
+    agent: Literal["zubble"] = "zubble"
+    protocol: Literal["structured"] = "structured"
+    model: str = Field(min_length=1, max_length=200)
+    """A name defined in the worker's zubble.toml; endpoint and key never travel."""
+    level: Level = "off"
+    """Thinking level; decides max tokens per call (Z23)."""
+    temperature: float = Field(default=0.0, ge=0.0, le=2.0)
+    sandbox: SandboxRequest = SandboxRequest()
+    verify: VerifySpec = VerifySpec()
+    verify_each_step: bool = False
+    preflight: Literal["off", "once"] = "once"
+    """`once`: before the first call the verify command must run and must fail on the untouched tree."""
+    task_type: str = Field(default="task", pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    tenant: str = Field(default="default", pattern=identity.BATCH_NAME_PATTERN)
+    labels: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
+
+    @model_validator(mode="after")
+    def _is_itself(self) -> Self:
+        expected = identity.task_id(self.batch, self.source_id, self.repeat)
+        if self.task.task_id != expected:
+            raise ValueError(f"task.task_id must be {expected!r}, derived from batch, source_id and repeat")
+        if isinstance(self.instructions, str) and len(self.instructions.encode()) > INLINE_BYTES:
+            raise ValueError(f"instructions over {INLINE_BYTES} bytes must be a reference")
+        return self
+
+    @property
+    def task_id(self) -> str:
+        return self.task.task_id
+
+    def content_hash(self) -> str:
+        """Hash of all that decides how the task runs; the same key with another hash is a conflict."""
+        content = self.model_dump(mode="json", exclude={"version", "batch", "source_id", "repeat", "labels"})
+        content["task"].pop("task_id")
+        return identity.sha256(identity.canonical_json(content))
+
+    def header(self, *, epoch: int, round_: int = 1) -> Header:
+        return Header(
+            task_id=self.task_id,
+            batch=self.batch,
+            source_id=self.source_id,
+            repeat=self.repeat,
+            attempt=epoch,
+            round=round_,
+            task_type=self.task_type,
+            model=self.model,
+            budget=self.budget,
+            labels=self.labels,
+        )
+
+
+class Header(BaseModel):
+    """What the Celery message and Flower show: ids and limits, no text, no secret."""
+
+    model_config = _FROZEN
+
+    task_id: str
+    batch: str
+    source_id: str
+    repeat: int = 1
+    attempt: int = Field(ge=0)
+    """The epoch of the attempt this message announces: 1 for the first."""
+    round: int = Field(default=1, ge=1)
+    push: int = Field(default=1, ge=1)
+    """How often this attempt was announced; more than one after a lost message."""
+    task_type: str = "task"
+    model: str = ""
+    budget: LoopBudget = LoopBudget()
+    labels: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
+
+    @property
+    def message_id(self) -> str:
+        """The Celery id: `<task_id>.<epoch>.<push>` (with the round in the epoch's sequence)."""
+        return f"{self.task_id}.{self.attempt}.{self.push}"

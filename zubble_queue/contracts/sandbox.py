@@ -1,0 +1,162 @@
+"""Where commands run: the promises every backend keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from zubble_queue.contracts.envelope import NetworkMode
+
+WORK_DIR: Final = "/work"
+"""The work tree inside every sandbox; `local` maps it to a temporary folder."""
+VERIFY_DIR: Final = "/verify"
+"""Read-only files of the verify phase."""
+OUTPUT_HEAD_BYTES: Final = 65_536
+OUTPUT_TAIL_BYTES: Final = 65_536
+MIB: Final = 1_048_576
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxSpec:
+    """What to open. The owner and the name are how an orphan is recognised."""
+
+    name: str
+    """Opaque and unique: `<task_id>.<epoch>.<purpose>`; also carried by processes for reaping."""
+    owner: str
+    """The worker that opened it."""
+    memory_bytes: int = 1_024 * MIB
+    work_bytes: int = 256 * MIB
+    tmp_bytes: int = 64 * MIB
+    pids: int = 256
+    open_files: int = 1_024
+    network: NetworkMode = "none"
+    readonly_files: Mapping[str, bytes] = field(default_factory=dict)
+    """Absolute path below /verify to content; commands cannot change them."""
+    max_life_seconds: float = 7_200.0
+    """The sandbox ends itself after this, whatever became of its worker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command; a fresh process in a living sandbox, standard input at end of file."""
+
+    argv: tuple[str, ...]
+    """A shell command is ("/bin/sh", "-c", text)."""
+    timeout_seconds: float = 30.0
+    cwd: str = WORK_DIR
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the sandbox's own small environment (PATH, HOME, LANG, TERM)."""
+
+
+def shell(text: str, *, timeout_seconds: float = 30.0, cwd: str = WORK_DIR) -> Command:
+    """The command a model writes, handed to /bin/sh as one argument."""
+    return Command(argv=("/bin/sh", "-c", text), timeout_seconds=timeout_seconds, cwd=cwd)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """How a command ended. Exactly one of exit_code and signal is set, unless it timed out."""
+
+    exit_code: int | None
+    signal: int | None
+    timed_out: bool
+    oom: bool
+    stdout: bytes
+    """The first and last 64 KiB, with a line between that says how much is missing."""
+    stderr: bytes
+    stdout_bytes: int
+    """How much was written, whatever was kept."""
+    stderr_bytes: int
+    truncated: bool
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        return self.exit_code == 0 and not self.timed_out
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """One entry of a listing."""
+
+    path: str
+    """Relative to the listed folder; undecodable bytes as surrogate escapes."""
+    kind: str
+    """file, directory, symlink or other."""
+    size: int
+    mode: int
+    """Permission bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """What isolation is really there, found by doing it."""
+
+    backend: str
+    available: bool
+    isolated: bool
+    """True when model-written bytes may run here by default."""
+    problems: tuple[str, ...] = ()
+    """What is missing and what to do about it, one sentence each."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """As in {"bwrap": "0.8.0 /usr/bin/bwrap", "seccomp": "yes", "limits": "rlimits (degraded)"}."""
+
+
+class Sandbox(Protocol):
+    """A living place for one attempt.
+
+    Every method raises SandboxUnavailable when the sandbox itself failed; a command that fails, is killed
+    or times out is a CommandResult. Paths are relative to the work tree or absolute inside the sandbox;
+    no symbolic link is followed out of it.
+    """
+
+    @property
+    def spec(self) -> SandboxSpec: ...
+
+    async def exec(self, command: Command) -> CommandResult:
+        """Run to its end or its deadline; then everything it started is killed."""
+
+    async def read(self, path: str, *, max_bytes: int = 10 * MIB) -> bytes:
+        """A regular file's content. Raises FileNotFoundError, IsADirectoryError, ValueError (too large)."""
+
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """Create or replace a file in the work tree, making folders as needed. Raises OSError when full."""
+
+    async def list(self, path: str = ".", *, limit: int = 10_000) -> list[FileInfo]:
+        """All entries below a folder, sorted by path, at most `limit`."""
+
+    async def fingerprint(self) -> str:
+        """A hash that changes when the work tree does (paths, sizes, modes, times)."""
+
+    async def snapshot(self, *, max_bytes: int = 256 * MIB) -> bytes:
+        """The work tree as a tar with regular files, folders and symbolic links only, .zubble left out.
+
+        Raises ValueError when it is larger than max_bytes.
+        """
+
+    async def restore(self, snapshot: bytes) -> None:
+        """Make the work tree what the snapshot holds; entries are checked, never extracted blindly."""
+
+    async def freeze(self) -> None:
+        """Stop every process of the sandbox, the supervisor excepted."""
+
+    async def thaw(self) -> None: ...
+
+    async def destroy(self) -> None:
+        """Kill and remove everything; never fails on a sandbox that is already gone."""
+
+
+class SandboxProvider(Protocol):
+    """Opens sandboxes of one kind."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def probe(self) -> Probe: ...
+
+    async def open(self, spec: SandboxSpec) -> Sandbox:
+        """Raises SandboxUnavailable; never falls back to something weaker."""
+
+    async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
+        """Destroy what dead workers left behind, and return how many that were."""
