@@ -1,0 +1,226 @@
+"""What Redis holds about batches, tasks, leases and workers, as the other parts see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, Strict
+
+from zubble_queue.contracts.ending import Ending, Usage
+from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
+from zubble_queue.contracts.frozen import FrozenMap
+
+_VIEW = ConfigDict(frozen=True, extra="forbid")
+
+
+class TaskState(StrEnum):
+    """Where a task stands; how it ended is its ending's outcome."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PAUSED = "paused"
+    AWAITING_HUMAN = "awaiting_human"
+    SEALED = "sealed"
+
+
+class TaskView(BaseModel):
+    """One task as people and programs see it."""
+
+    model_config = _VIEW
+
+    task_id: str
+    batch: str
+    source_id: str
+    repeat: int
+    state: TaskState
+    round: int
+    attempt: int
+    """Leases taken so far in all; 0 before the first claim."""
+    abnormal_ends: int
+    """Leases that ended without a word, by a dead worker or a lost one."""
+    task_type: str
+    model: str
+    content_hash: str
+    cancel_requested: bool
+    worker: str
+    """Holder of the lease while running, else the last one."""
+    created_at: float
+    claimed_at: float | None
+    """First claim, seconds since the epoch by the server's clock."""
+    sealed_at: float | None
+    lease_until: float | None
+    usage: Usage
+    """Settled so far."""
+    ending: Ending | None
+
+    @property
+    def outcome(self) -> str | None:
+        return self.ending.outcome if self.ending else None
+
+
+class BatchInfo(BaseModel):
+    """What a batch was created with."""
+
+    model_config = _VIEW
+
+    name: str
+    tenant: str = "default"
+    model: str = ""
+    source: str = ""
+    """The file's name, without its folder."""
+    labels: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
+
+
+class BatchView(BaseModel):
+    """A batch's progress, read in O(1) from its counters."""
+
+    model_config = _VIEW
+
+    info: BatchInfo
+    state: Literal["loading", "open", "cancelled", "done"]
+    """`done`: every task of it is sealed."""
+    created_at: float
+    total: int
+    states: FrozenMap[str, int]
+    """Tasks by TaskState."""
+    outcomes: FrozenMap[str, int]
+    """Sealed tasks by outcome."""
+    usage: Usage
+    tokens_saved: int
+    phase_seconds: FrozenMap[str, float]
+    """Sums over sealed tasks of Ending.seconds."""
+    requeues: int
+    """Leases that were reaped or released; each is one attempt more than a quiet run needs."""
+
+    @property
+    def sealed(self) -> int:
+        return self.states.get(TaskState.SEALED, 0)
+
+
+class WorkerInfo(BaseModel):
+    """What a worker registers, with a TTL, and renews."""
+
+    model_config = _VIEW
+
+    worker_id: str
+    version: str
+    host: str
+    pid: int
+    slots: int
+    busy: int
+    pools: Annotated[tuple[str, ...], Strict(strict=False)] = ("default",)
+    models: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
+    """Name to the non-secret hash of its definition."""
+    sandboxes: Annotated[tuple[str, ...], Strict(strict=False)] = ()
+    feeder: bool = True
+    started_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """What a submission created, found, or refused."""
+
+    created: int
+    existing: int
+    conflicts: tuple[str, ...] = ()
+    """source_ids whose content differs from what is stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """The right to run a task; its token guards every write."""
+
+    task_id: str
+    batch: str
+    epoch: int
+    lease_id: str
+    """Random, 128 bits, hex."""
+    round: int = 1
+
+    @property
+    def token(self) -> str:
+        return f"{self.epoch}:{self.lease_id}"
+
+
+class Checkpoint(BaseModel):
+    """From where the next attempt can go on."""
+
+    model_config = _VIEW
+
+    seq: int = Field(ge=0)
+    """Events up to this one are what the next attempt replays."""
+    snapshot: BlobRef | None = None
+    """Work tree after that event."""
+    segments: Annotated[tuple[BlobRef, ...], Strict(strict=False)] = ()
+    """JSONL blobs that hold the event log up to `seq`, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A granted lease and everything needed to start or to go on."""
+
+    lease: Lease
+    envelope: TaskEnvelope
+    usage: Usage
+    """Settled by earlier attempts of this round."""
+    wallclock_used_seconds: float
+    """Charged to earlier attempts of this round."""
+    checkpoint: Checkpoint | None
+    last_seq: int
+    """The next event of this task gets last_seq + 1."""
+    previous_end: Literal["none", "lost", "released"]
+    """How the attempt before ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A message that must be dropped."""
+
+    reason: Literal["unknown", "sealed", "cancelled", "leased", "stale", "paused", "version"]
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a heartbeat brings back."""
+
+    held: bool
+    """False: the lease is lost; write nothing more."""
+    cancel: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved:
+    """A reservation that was granted, by its id."""
+
+    call_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class OverLimit:
+    """A reservation that was refused, and what is left."""
+
+    limit: Literal["tokens", "spend"]
+    left: int
+    """Tokens or micro-USD that are neither settled nor reserved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What one sweep over expired leases did."""
+
+    requeued: tuple[str, ...]
+    stuck: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What one reconciliation found and mended."""
+
+    reannounced: tuple[str, ...]
+    """Announced tasks whose message was lost, by task id."""
+    orphans: tuple[str, ...]
+    """Index entries without a record."""
+    miscounted: tuple[str, ...]
+    """Batches whose counters disagreed with their members."""

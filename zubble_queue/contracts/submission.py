@@ -1,0 +1,55 @@
+"""What a reader makes of the user's files, and what the dispatcher takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from zubble_queue.contracts.envelope import Level, SandboxRequest, TaskEnvelope
+from zubble_queue.contracts.record import BatchInfo
+from zubble_queue.contracts.task import LoopBudget
+
+
+@dataclass(frozen=True, slots=True)
+class TaskDefaults:
+    """What the flags of a submission say about every task that does not say it itself."""
+
+    batch: str
+    model: str
+    level: Level = "off"
+    temperature: float = 0.0
+    budget: LoopBudget = LoopBudget()
+    sandbox: SandboxRequest = SandboxRequest()
+    repeats: int = 1
+    tenant: str = "default"
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """An envelope and the content its references name."""
+
+    envelope: TaskEnvelope
+    blobs: Mapping[str, bytes]
+    """Reference (`sha256:…`) to content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A batch to be submitted."""
+
+    batch: BatchInfo
+    parcels: Sequence[Parcel]
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitReport:
+    """What a submission did, or with `dry_run` would do."""
+
+    batch: str
+    total: int
+    created: int
+    existing: int
+    budget_usd: float
+    """Sum of max_spend_usd over the new tasks: the most they can cost."""
+    dry_run: bool
