@@ -69,8 +69,8 @@ class VerifySpec(BaseModel):
     files: Annotated[tuple[FileEntry, ...], Strict(strict=False)] = ()
     """Mounted read-only at /verify, in the verify sandbox only."""
     timeout_seconds: int = Field(default=120, ge=1, le=3_600)
-    location: Literal["copy", "environment", "host"] = "copy"
-    """`environment` and `host` are allowed by the worker's settings only, never by the submitter alone."""
+    location: Literal["copy"] = "copy"
+    """`copy`: a fresh sandbox over a frozen copy of the work tree."""
 
 
 class TaskEnvelope(BaseModel):

@@ -1,0 +1,82 @@
+"""The plan ledger: what was planned, what is done and with what evidence, what was abandoned and why (Z12)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+_EVIDENCE_CHARS: Final = 120
+_STEP_CHARS: Final = 300
+_SHOWN_ABANDONED: Final = 5
+
+
+@dataclass(slots=True)
+class PlanStep:
+    """One step of the plan; ids count from 1."""
+
+    text: str
+    evidence: str = ""
+    """The last command for it that succeeded."""
+    done: bool = False
+
+
+@dataclass(slots=True)
+class PlanLedger:
+    """Folded from the event log; rendered into every prompt under SESSION MEMORY."""
+
+    steps: list[PlanStep] = field(default_factory=list)
+    abandoned: list[tuple[str, str]] = field(default_factory=list)
+    """(what, why) pairs."""
+    last_action: str = "none"
+    diverged: bool = False
+
+    def plan(self, steps: list[str], *, cause: str = "") -> None:
+        """Take a plan; what was pending in the one before is abandoned, for the given cause."""
+        self.abandoned += [(step.text, cause or "the plan was revised") for step in self.steps if not step.done]
+        self.steps = [PlanStep(text[:_STEP_CHARS]) for text in steps]
+
+    @property
+    def expected(self) -> int | None:
+        """The id of the first pending step."""
+        return next((number for number, step in enumerate(self.steps, 1) if not step.done), None)
+
+    def act(self, step_id: int | None, action: str) -> str | None:
+        """Note an action before it is carried out; returns the divergence warning where it leaves the plan.
+
+        Moving on to a later step marks those before it done, provided a command for them succeeded.
+        """
+        for step in self.steps[: max((step_id or 1) - 1, 0)]:
+            step.done = step.done or bool(step.evidence)
+        expected = self.expected
+        self.last_action = action[:_EVIDENCE_CHARS]
+        self.diverged = bool(self.steps) and step_id is not None and expected is not None and step_id > expected
+        if not self.diverged:
+            return None
+        pending = self.steps[(expected or 1) - 1].text
+        return (
+            f"You act on plan step {step_id}, but step {expected} ({pending}) is still pending. "
+            "Finish it first, or send a revised_plan."
+        )
+
+    def succeeded(self, step_id: int | None, command: str) -> None:
+        """A command for a step ended with exit code 0."""
+        if step_id is not None and 1 <= step_id <= len(self.steps):
+            self.steps[step_id - 1].evidence = f"`{command[:_EVIDENCE_CHARS]}` exited 0"
+
+    def render(self) -> str:
+        """PLAN, ABANDONED APPROACHES and CURRENT STATE, as the prompt shows them."""
+        lines = ["PLAN"]
+        for number, step in enumerate(self.steps, 1):
+            state = f"DONE ({step.evidence})" if step.done else "PENDING"
+            lines.append(f"  {number}. [{state}] {step.text}")
+        if not self.steps:
+            lines.append("  none yet")
+        if self.abandoned:
+            lines.append("ABANDONED APPROACHES")
+            lines += [f"  - {what}: {why}" for what, why in self.abandoned[-_SHOWN_ABANDONED:]]
+        expected = self.expected
+        lines.append("CURRENT STATE")
+        lines.append(f"  next expected step: {expected if expected is not None else 'none'}")
+        lines.append(f"  last action: {self.last_action}")
+        lines.append(f"  divergence: {'yes' if self.diverged else 'no'}")
+        return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""How the model says what it wants."""
