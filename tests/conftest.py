@@ -1,0 +1,64 @@
+"""What every test gets: an environment of its own, and one rule about parts that are missing."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+_FOLDERS = {
+    "HOME": "home",
+    "XDG_CACHE_HOME": "home/.cache",
+    "XDG_CONFIG_HOME": "home/.config",
+    "XDG_DATA_HOME": "home/.local/share",
+    "XDG_STATE_HOME": "home/.local/state",
+}
+
+
+def ci() -> bool:
+    """Whether a missing part is a failure (in CI) or a reason to skip (on a laptop)."""
+    return bool(os.environ.get("CI"))
+
+
+@pytest.fixture(scope="session")
+def missing_part() -> Callable[[str], NoReturn]:
+    """Call it with one sentence when a part is not to be had: skips on a laptop, fails in CI."""
+
+    def give_up(reason: str) -> NoReturn:
+        if ci():
+            pytest.fail(f"{reason} CI must have it.", pytrace=False)
+        pytest.skip(reason)
+
+    return give_up
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """No ZUBBLE_ variable and no folder of the user's reaches a test; returns the test's own home."""
+    for name in [name for name in os.environ if name.startswith("ZUBBLE_")]:
+        monkeypatch.delenv(name)
+    root = tmp_path_factory.mktemp("user")
+    for name, folder in _FOLDERS.items():
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        monkeypatch.setenv(name, str(root / folder))
+    return root / "home"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was not tested, with a count for each reason."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    if not skipped:
+        return
+    reasons = Counter(_reason(report) for report in skipped)
+    terminalreporter.section(f"not tested here: {len(skipped)}")
+    for reason, count in reasons.most_common():
+        terminalreporter.line(f"{count:5}  {reason}")
+
+
+def _reason(report: pytest.TestReport) -> str:
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return text.removeprefix("Skipped: ")
