@@ -150,4 +150,4 @@ class Ending(BaseModel):
             ("lines_removed", self.lines_removed),
             ("aborted", f"{self.aborted}{because}"),
         )
-        return "\n".join(f"{label}: {value}" for label, value in lines)
+        return "\n".join(f"{label}: {' '.join(str(value).split())}" for label, value in lines)
