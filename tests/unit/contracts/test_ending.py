@@ -1,4 +1,4 @@
-"""Every stop and verdict have one outcome, and every outcome fills the contract's output (design: section 2)."""
+"""Every stop and verdict have one outcome, and every outcome fills the contract's output."""
 
 from __future__ import annotations
 

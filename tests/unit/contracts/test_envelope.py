@@ -82,9 +82,9 @@ def test_what_decides_how_a_task_runs_changes_its_hash(make_envelope: Make, chan
 
 
 def test_the_header_holds_no_text_of_the_task(make_envelope: Make):
-    secret = "xyzzy"  # noqa: S105
+    secret = "xyzzy"
     envelope = make_envelope(
-        task={name: secret for name in ("description", "success_criteria", "verify_command")},
+        task=dict.fromkeys(("description", "success_criteria", "verify_command"), secret),
         instructions=secret,
     )
     assert secret not in envelope.header(epoch=1).model_dump_json()

@@ -1,4 +1,4 @@
-"""Money is rounded up to a micro-USD, tokens are never under-estimated, and every interval fits into its lease."""
+"""Money is rounded up, tokens are never under-estimated, and every interval fits into its lease."""
 
 from __future__ import annotations
 

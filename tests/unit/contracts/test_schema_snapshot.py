@@ -28,7 +28,7 @@ def _bare(schema: Any) -> Any:
 def test_the_contract_is_what_the_snapshot_says():
     expected = json.loads(SNAPSHOT.read_text())
     assert schemas() == expected, (
-        f"TaskInput, LoopBudget or TaskOutput changed. If that is meant, put the new schemas into {SNAPSHOT.name} "
+        f"The contract changed. If that is meant, put the new schemas into {SNAPSHOT.name} "
         f"and the reason into CHANGELOG.md:\n{json.dumps(schemas(), indent=2)}"
     )
 
