@@ -1,0 +1,1 @@
+"""Endpoints that continue a conversation, and the doubles that play one from a script."""

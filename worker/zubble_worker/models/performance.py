@@ -1,0 +1,147 @@
+"""A scripted reply as a sequence of tokens, cut by stop sequences and max_tokens as an endpoint would.
+
+A token is an optional space and up to twelve letters, digits or underscores, or one other visible character
+(with an optional space before it), or one newline, or a run of other blanks. It is a rule that can be checked
+by hand, near to what byte-pair vocabularies give for English and code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from zubble_worker.models.script import spell
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator, Sequence
+
+    from zubble_queue.contracts.model import Channel
+    from zubble_worker.models.script import Prompt, ScriptedReply
+
+_TOKEN: Final = re.compile(r" ?\w{1,12}| ?[^\w\s]|\n|[^\S\n]+")
+_TOKENS_PER_MESSAGE: Final = 4
+_UNPACED_BATCH: Final = 16
+_QUANTUM_SECONDS: Final = 0.005
+"""Pieces due within this time go out together."""
+
+
+class Piece(NamedTuple):
+    """One or more tokens of one channel."""
+
+    channel: Channel
+    text: str
+    tokens: int
+    tool: int = 0
+    """Which tool call, counted from 0."""
+    opens_tool: bool = False
+    """`text` is the tool's name; its arguments follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Performance:
+    """What is delivered when nothing goes wrong."""
+
+    pieces: tuple[Piece, ...]
+    finish: str
+
+    @property
+    def tokens(self) -> int:
+        return sum(piece.tokens for piece in self.pieces)
+
+    def split(self, after_tokens: int) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
+        """The pieces that start before so many tokens, and the rest."""
+        sent = 0
+        for position, piece in enumerate(self.pieces):
+            if sent >= after_tokens:
+                return self.pieces[:position], self.pieces[position:]
+            sent += piece.tokens
+        return self.pieces, ()
+
+
+@dataclass(frozen=True, slots=True)
+class Playback:
+    """Pieces in batches, at their pace: iterating waits until the next batch is due."""
+
+    pieces: Sequence[Piece]
+    token_seconds: float
+    """0 gives batches of a fixed size without waiting."""
+
+    async def __aiter__(self) -> AsyncIterator[Sequence[Piece]]:
+        position, started, due = 0, time.monotonic(), 0.0
+        while position < len(self.pieces):
+            end = position + (_UNPACED_BATCH if not self.token_seconds else 1)
+            due += sum(piece.tokens for piece in self.pieces[position:end]) * self.token_seconds
+            while (
+                end < len(self.pieces)
+                and self.token_seconds
+                and started + due < time.monotonic() + _QUANTUM_SECONDS
+            ):
+                due += self.pieces[end].tokens * self.token_seconds
+                end += 1
+            await asyncio.sleep(max(started + due - time.monotonic(), 0.0))
+            yield self.pieces[position:end]
+            position = end
+
+
+def tokens(text: str) -> list[str]:
+    """The text in tokens; joined they are the text again."""
+    return _TOKEN.findall(text)
+
+
+def count_tokens(text: str) -> int:
+    return sum(1 for _ in _TOKEN.finditer(text))
+
+
+def count_prompt_tokens(prompt: Prompt) -> int:
+    """All messages, and four tokens of framing for each."""
+    return sum(count_tokens(content) + _TOKENS_PER_MESSAGE for _, content in prompt.messages)
+
+
+def perform(reply: ScriptedReply, *, max_tokens: int | None, stop: Sequence[str]) -> Performance:
+    """Spell the reply out, token by token."""
+    text, stopped = _until_stop(spell(reply.text), stop)
+    singles = list(_singles(reply, text, stopped=stopped))
+    natural = "tool_calls" if reply.tool_calls and not stopped else "stop"
+    finish = reply.finish or natural
+    if max_tokens is not None and len(singles) > max_tokens:
+        singles, finish = singles[:max_tokens], "length"
+    return Performance(tuple(_grouped(singles, reply.tokens_per_event)), finish)
+
+
+def _singles(reply: ScriptedReply, text: str, *, stopped: bool) -> Iterator[Piece]:
+    for token in tokens(spell(reply.reasoning)):
+        yield Piece("reasoning", token, 1)
+    for token in tokens(text):
+        yield Piece("text", token, 1)
+    for index, call in enumerate(() if stopped else reply.tool_calls):
+        yield Piece("tool", call.name, 1, index, opens_tool=True)
+        for token in tokens(call.arguments or ""):
+            yield Piece("tool", token, 1, index)
+
+
+def _until_stop(text: str, stop: Sequence[str]) -> tuple[str, bool]:
+    found = [at for sequence in stop if sequence and (at := text.find(sequence)) >= 0]
+    return (text[: min(found)], True) if found else (text, False)
+
+
+def _grouped(singles: list[Piece], size: int) -> Iterator[Piece]:
+    """At most `size` neighbours of the same kind in one piece."""
+    start = 0
+    while start < len(singles):
+        first = singles[start]
+        end = start + 1
+        while end < min(start + size, len(singles)) and _same_kind(first, singles[end]):
+            end += 1
+        yield first._replace(text="".join(piece.text for piece in singles[start:end]), tokens=end - start)
+        start = end
+
+
+def _same_kind(first: Piece, other: Piece) -> bool:
+    return (
+        not first.opens_tool
+        and not other.opens_tool
+        and (first.channel, first.tool) == (other.channel, other.tool)
+    )
