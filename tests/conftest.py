@@ -17,6 +17,7 @@ _FOLDERS = {
     "XDG_DATA_HOME": "home/.local/share",
     "XDG_STATE_HOME": "home/.local/state",
 }
+_FULL_SIZES = bool(os.environ.get("ZUBBLE_TEST_FULL"))
 
 
 def ci() -> bool:
@@ -34,6 +35,12 @@ def missing_part() -> Callable[[str], NoReturn]:
         pytest.skip(reason)
 
     return give_up
+
+
+@pytest.fixture(scope="session")
+def full_sizes() -> bool:
+    """Whether slow tests run at their full sizes (script/test-all)."""
+    return _FULL_SIZES
 
 
 @pytest.fixture(autouse=True)
