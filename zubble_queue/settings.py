@@ -1,26 +1,61 @@
-"""Settings, read once at start: flags over environment over zubble.toml over defaults."""
+"""Settings, read once at start: flags over environment over zubble.toml over defaults.
+
+The file is the one that $ZUBBLE_CONFIG names, else ./zubble.toml, else zubble-queue/zubble.toml in the
+user's configuration folder. An environment variable is ZUBBLE_ and the field, with `__` before a nested one:
+ZUBBLE_WORKER__SLOTS=8. Lists are JSON or comma-separated.
+"""
 
 from __future__ import annotations
 
-import os
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Self
+from urllib.parse import urlsplit, urlunsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    SecretStr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from zubble_queue.config_layers import (
+    ENV_PREFIX,
+    Environment,
+    Layers,
+    config_file,
+    flat,
+    given,
+    read_toml,
+    xdg,
+)
+from zubble_queue.contracts.frozen import FrozenMap
+from zubble_queue.contracts.model_config import ModelConfig
 from zubble_queue.errors import BadInput
 
-ENV_PREFIX: Final = "ZUBBLE_"
-CONFIG_VARIABLE: Final = "ZUBBLE_CONFIG"
+REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "sentinel", "redis+sentinel")
+
+_FROZEN: Final = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def _split(value: Any) -> Any:
+    """`a,b` from the environment means what ["a", "b"] means in the file."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split), Field(min_length=1)]
 
 
 class LeaseSettings(BaseModel):
     """One setting; the others are derived from it (design: section 3.4)."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = _FROZEN
 
     lease_seconds: float = Field(default=60.0, ge=2.0, le=3_600.0)
 
@@ -32,3 +67,175 @@ class LeaseSettings(BaseModel):
     def self_stop_seconds(self) -> float:
         """Without a renewal for this long, the attempt stops itself: before anyone may reap it."""
         return self.lease_seconds * 2 / 3
+
+
+class WorkerSettings(BaseModel):
+    """What this machine's workers do, and what they allow a task to ask for."""
+
+    model_config = _FROZEN
+
+    slots: int = Field(default=4, ge=1, le=1_000)
+    """Attempts at the same time in one worker process."""
+    pools: Names = ("default",)
+    sandboxes: Names = ("bubblewrap",)
+    """Backends a task may ask for; `local` does not isolate."""
+    allow_host_verify: bool = False
+    """Whether a task's check may run on this host, outside a sandbox."""
+    allow_open_network: bool = False
+    """Whether a task may ask for `network: open`."""
+    feeder: bool = True
+    """Whether a worker of this machine may lead the feeding."""
+    drain_seconds: float = Field(default=20.0, ge=0.0, le=3_600.0)
+    """After the first SIGTERM or SIGINT: how long running attempts may go on before they are handed over."""
+
+
+class Settings(BaseSettings):
+    """Everything a process needs to know before it starts; made by `Settings.load`."""
+
+    model_config = SettingsConfigDict(
+        frozen=True,
+        extra="forbid",
+        hide_input_in_errors=True,
+        env_prefix=ENV_PREFIX,
+        env_nested_delimiter="__",
+    )
+
+    home: Path
+    """Where the embedded server and the default artifact store keep their data; by default zubble-queue in
+    the user's data folder."""
+    redis_url: SecretStr | None = None
+    """A Redis or Valkey server; None means the embedded one."""
+    namespace: str = Field(default="zubble", pattern=r"^[a-z0-9][a-z0-9-]{0,31}$")
+    """Prefix of every key, so that installations may share a server."""
+    artifacts_url: str = Field(min_length=1)
+    """An fsspec URL or a folder; by default `artifacts` below home."""
+    record_ttl_seconds: int = Field(default=30 * 86_400, ge=3_600)
+    """How long Redis keeps the records of a batch."""
+    max_attempts: int = Field(default=3, ge=1, le=10)
+    """Attempts lost to dead workers before a task is sealed `stuck`."""
+    lease: LeaseSettings = LeaseSettings()
+    worker: WorkerSettings = WorkerSettings()
+    models: FrozenMap[str, ModelConfig] = Field(default_factory=dict, validate_default=True)
+
+    _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
+    _file: Path | None = PrivateAttr(default=None)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003  # the base class fixes the signature
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what `load` hands over, so that nothing is read behind its back."""
+        return (init_settings,)
+
+    @classmethod
+    def load(cls, flags: Mapping[str, Any] | None = None) -> Self:
+        """Read all sources.
+
+        Args:
+            flags: Values from the command line, nested like the fields; None means not given.
+
+        Raises:
+            BadInput: One sentence per problem, naming the file, variable or flag and the field.
+        """
+        file = config_file()
+        layers = Layers()
+        layers.add("flag", given(flags or {}), Path.cwd())
+        layers.add("environment", Environment(cls)(), Path.cwd())
+        if file is not None:
+            layers.add(str(file), read_toml(cls, file), file.parent)
+        settings = cls._validated(layers)
+        settings._origins, settings._file = layers.origins, file  # noqa: SLF001  # its own, on the way out
+        return settings
+
+    @classmethod
+    def _validated(cls, layers: Layers) -> Self:
+        models, problems = _models(layers)
+        try:
+            settings = cls(**{**layers.values, "models": models})
+        except ValidationError as invalid:
+            problems += [_sentence(error["loc"], error["msg"], layers) for error in invalid.errors()]
+        if problems:
+            raise BadInput(dict.fromkeys(problems))
+        return settings
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_places(cls, values: dict[str, Any]) -> dict[str, Any]:
+        home = values.get("home") or xdg("XDG_DATA_HOME", ".local/share")
+        return {"artifacts_url": str(Path(home) / "artifacts"), **values, "home": Path(home).absolute()}
+
+    @field_validator("redis_url")
+    @classmethod
+    def _is_redis_url(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and urlsplit(url.get_secret_value()).scheme not in REDIS_SCHEMES:
+            raise ValueError("must be a URL such as redis://127.0.0.1:6379/0 or unix:///run/redis.sock")
+        return url
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Dotted field to where its value came from; a field that is not in it has its default."""
+        return self._origins
+
+    @property
+    def file(self) -> Path | None:
+        """The zubble.toml that was read."""
+        return self._file
+
+    @property
+    def embedded_folder(self) -> Path:
+        return self.home / "embedded"
+
+    def shown(self) -> dict[str, Any]:
+        """Dotted field to value, as `config show` prints it; passwords are ***."""
+        values = self.model_dump(mode="json")
+        if self.redis_url is not None:
+            values["redis_url"] = without_password(self.redis_url.get_secret_value())
+        return dict(flat(values))
+
+
+def without_password(url: str) -> str:
+    """The URL with its password as ***."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+
+
+def _models(layers: Layers) -> tuple[dict[str, ModelConfig], list[str]]:
+    """Each model on its own, so that a broken one is named and the others are still checked."""
+    tables = layers.values.get("models", {})
+    if not isinstance(tables, Mapping):
+        return {}, [_sentence(("models",), "must be a table of tables: [models.NAME]", layers)]
+    models: dict[str, ModelConfig] = {}
+    problems: list[str] = []
+    for name, table in tables.items():
+        try:
+            models[name] = ModelConfig.model_validate(table).named(name)
+        except BadInput as key_found:
+            problems += [_sentence(("models", name), problem, layers) for problem in key_found.problems]
+        except ValidationError as invalid:
+            problems += [
+                _model_sentence(name, error["loc"], error["msg"], layers) for error in invalid.errors()
+            ]
+    return models, problems
+
+
+def _model_sentence(name: str, loc: tuple[int | str, ...], message: str, layers: Layers) -> str:
+    if loc[:1] == ("price",):
+        message = "must be 'free', 'genai-prices' or {input = USD, output = USD} per million tokens"
+        loc = loc[:1]
+    return _sentence(("models", name, *loc), message, layers)
+
+
+def _sentence(loc: Sequence[int | str], message: str, layers: Layers) -> str:
+    name = ".".join(str(part) for part in loc)
+    text = message.removeprefix("Value error, ").rstrip(".")
+    if text == "Extra inputs are not permitted":
+        text = "there is no such setting"
+    return f"{layers.where(name, 'settings')}: {name}: {text[:1].lower()}{text[1:]}."
