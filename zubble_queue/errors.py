@@ -20,6 +20,7 @@ A command that fails or times out is a CommandResult, never an exception.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class ZubbleError(Exception):
@@ -76,10 +77,15 @@ class ModelUnavailable(InfraError):
     Args:
         message: One sentence for the record.
         permanent: True when another try cannot help (401, 404, HTML instead of JSON).
+        retries: The tries before the last one, as `contracts.model.Retry` records.
+        usage: A `contracts.ending.Usage` for tries that delivered nothing but may be billed; None where no
+            try can be.
     """
 
-    def __init__(self, message: str, *, permanent: bool = False) -> None:
-        self.permanent = permanent
+    def __init__(
+        self, message: str, *, permanent: bool = False, retries: tuple[Any, ...] = (), usage: Any = None
+    ) -> None:
+        self.permanent, self.retries, self.usage = permanent, retries, usage
         super().__init__(message)
 
 

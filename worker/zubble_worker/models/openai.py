@@ -1,0 +1,297 @@
+"""Any OpenAI-compatible endpoint, streamed over httpx: vLLM, llama.cpp, Ollama, hosted APIs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import ssl
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import httpx
+
+from zubble_queue.errors import ModelUnavailable, OperatorError
+from zubble_worker.models import chunk, pricing
+from zubble_worker.models.failure import TryFailed, html_failure, http_failure, presentable
+from zubble_worker.models.query import Query
+from zubble_worker.models.request import request_body
+from zubble_worker.models.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from zubble_queue.contracts.model import CallOptions, Message, Price, Reply, StreamWatcher
+    from zubble_queue.contracts.model_config import ModelConfig
+    from zubble_worker.models.assembly import Assembly
+
+_DONE: Final = b"[DONE]"
+_CONNECTIONS: Final = httpx.Limits(max_connections=2_000, max_keepalive_connections=256, keepalive_expiry=30)
+_MAX_STREAM_BYTES: Final = 256 * 1_048_576
+_MAX_ERROR_BYTES: Final = 65_536
+_GOODBYE_SECONDS: Final = 1.0
+"""How long the end of the HTTP answer may lag behind the end of the stream, to use the connection again."""
+_SLACK_SHARE, _SLACK_PIECES = 1.25, 64
+"""An endpoint that sends this much more pieces than max_tokens does not honour it."""
+
+
+class OpenAIModel:
+    """One model behind `POST {base_url}/chat/completions`.
+
+    Args:
+        config: Its table.
+        api_key: Sent as a bearer token; held here and nowhere else.
+        client: Replaces the shared httpx client, which is then the caller's to close.
+
+    Raises:
+        OperatorError: The price is unknown, or the key cannot be a header.
+    """
+
+    def __init__(
+        self, config: ModelConfig, *, api_key: str | None = None, client: httpx.AsyncClient | None = None
+    ) -> None:
+        if config.model is None:
+            raise OperatorError("A model needs a name to be asked for: use config.named(NAME).")
+        self._config, self._key = config, _checked_key(api_key)
+        self._price = pricing.resolve(config)
+        self._url = f"{config.base_url}/chat/completions"
+        self._headers = _headers(self._key)
+        self._own_client = client is None
+        self._client = client or _client(config)
+
+    @classmethod
+    def from_config(cls, name: str, config: ModelConfig) -> Self:
+        """The model of the table `[models.NAME]`, with the key from where the table says.
+
+        Raises:
+            OperatorError: The key is missing or unreadable, or the price is unknown.
+        """
+        return cls(config.named(name), api_key=read_key(name, config))
+
+    def __repr__(self) -> str:
+        return f"OpenAIModel({self.name!r} at {self._config.base_url})"
+
+    @property
+    def name(self) -> str:
+        """The name sent to the endpoint."""
+        return self._config.model or ""
+
+    @property
+    def price(self) -> Price:
+        return self._price
+
+    @property
+    def context_tokens(self) -> int:
+        return self._config.context
+
+    async def query(self, messages: Sequence[Message], options: CallOptions, watch: StreamWatcher) -> Reply:
+        """One streamed call, with its retries."""
+        if not self._config.accepts(options.level):
+            known = ", ".join(sorted(self._config.capabilities.reasoning_efforts))
+            raise ModelUnavailable(
+                f"UNSUPPORTED_REASONING_EFFORT: {self.name!r} takes {known}, not {options.level}.",
+                permanent=True,
+            )
+        body = request_body(self._config, messages, options)
+        query = Query(self._config, self._price, messages, options, watch)
+        return await query.run(partial(self._try, body, options))
+
+    async def aclose(self) -> None:
+        if self._own_client:
+            await self._client.aclose()
+
+    async def _try(self, body: bytes, options: CallOptions, assembly: Assembly) -> None:
+        async def trace(event: str, _info: Any) -> None:
+            assembly.asked |= event == "http11.send_request_body.complete"
+
+        try:
+            async with self._client.stream(
+                "POST",
+                self._url,
+                content=body,
+                headers=self._headers,
+                timeout=_timeout(self._config),
+                extensions={"trace": trace},
+            ) as response:
+                await self._read(response, options, assembly)
+        except httpx.HTTPError as problem:
+            raise self._transport_failure(problem, assembly) from problem
+        except httpx.InvalidURL as problem:
+            raise TryFailed("url", str(problem), permanent=True) from problem
+
+    async def _read(self, response: httpx.Response, options: CallOptions, assembly: Assembly) -> None:
+        if response.status_code != httpx.codes.OK:
+            raise await self._refusal(response)
+        kind = response.headers.get("content-type", "").lower()
+        if "html" in kind:
+            raise html_failure()
+        assembly.asked = assembly.accepted = True
+        if "json" in kind and "ndjson" not in kind:
+            await self._read_whole(response, assembly)
+        else:
+            await self._read_stream(response, options, assembly)
+
+    async def _read_whole(self, response: httpx.Response, assembly: Assembly) -> None:
+        """An endpoint that does not stream."""
+        body = await _up_to(response, MAX_EVENT_BYTES)
+        chunk.take(body, assembly, self._key)
+        assembly.ended = True
+
+    async def _read_stream(self, response: httpx.Response, options: CallOptions, assembly: Assembly) -> None:
+        parser, received = SseParser(), 0
+        most_pieces = int(options.max_tokens * _SLACK_SHARE) + _SLACK_PIECES
+        stream = response.aiter_raw()
+        async for data in stream:
+            if not received and data.lstrip().startswith(b"<"):
+                raise html_failure()
+            received += len(data)
+            if self._take_all(_events(parser, data, assembly), assembly):
+                await _drain(stream)
+                return
+            if assembly.cut is not None or assembly.pieces > most_pieces:
+                return
+            if received > _MAX_STREAM_BYTES:
+                raise TryFailed("too large", f"the answer is longer than {_MAX_STREAM_BYTES} bytes")
+        if not self._take_all(parser.flush(), assembly):
+            _check_end(assembly)
+
+    def _take_all(self, events: list[bytes], assembly: Assembly) -> bool:
+        """True when the stream has said that it is done."""
+        for event in events:
+            if event == _DONE:
+                assembly.ended = True
+                return True
+            chunk.take(event, assembly, self._key)
+            if assembly.cut is not None:
+                break
+        return False
+
+    async def _refusal(self, response: httpx.Response) -> TryFailed:
+        status = response.status_code
+        if status < httpx.codes.BAD_REQUEST:
+            return TryFailed(f"http {status}", "the endpoint has moved; base_url is wrong", permanent=True)
+        body = _json(await _up_to(response, _MAX_ERROR_BYTES))
+        error = body.get("error") if isinstance(body, dict) else None
+        code = error.get("code") if isinstance(error, dict) else ""
+        return http_failure(
+            status,
+            chunk.error_message(body, self._key),
+            code=code if isinstance(code, str) else "",
+            retry_after=response.headers.get("retry-after"),
+        )
+
+    def _transport_failure(self, problem: httpx.HTTPError, assembly: Assembly) -> TryFailed:
+        said = presentable(f"{type(problem).__name__} {problem}", self._key)
+        match problem:
+            case httpx.ReadTimeout():
+                silence = f"nothing came for {self._config.idle_timeout_seconds:g} s"
+                return TryFailed("idle", silence, may_be_billed=assembly.asked)
+            case httpx.ConnectTimeout() | httpx.ConnectError() | httpx.PoolTimeout() | httpx.ProxyError():
+                return TryFailed("connect", said, permanent=_is_untrusted(problem))
+            case httpx.UnsupportedProtocol() | httpx.LocalProtocolError():
+                return TryFailed("request", said, permanent=True)
+        return TryFailed("reset", said, may_be_billed=assembly.accepted)
+
+
+def read_key(name: str, config: ModelConfig) -> str | None:
+    """The key from where the table `[models.NAME]` says; None where it names no place.
+
+    Raises:
+        OperatorError: It is not there; the message names the place, never the content.
+    """
+    if config.api_key_env is not None:
+        key = os.environ.get(config.api_key_env, "")
+        place = f"the environment variable {config.api_key_env}"
+    elif config.api_key_file is not None:
+        place = f"the file {config.api_key_file}"
+        try:
+            key = Path(config.api_key_file).expanduser().read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            raise OperatorError(f"The key of model {name!r} cannot be read from {place}.") from problem
+    else:
+        return None
+    if not key.strip():
+        raise OperatorError(f"The key of model {name!r} is missing: {place} is empty or not set.")
+    return key
+
+
+def _checked_key(key: str | None) -> str | None:
+    if key is None:
+        return None
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise OperatorError("The API key holds characters that cannot stand in a header.")
+    return key
+
+
+def _headers(key: str | None) -> dict[str, str]:
+    plain = {
+        "content-type": "application/json",
+        "accept": "text/event-stream",
+        "accept-encoding": "identity",
+    }
+    return plain | ({"authorization": f"Bearer {key}"} if key else {})
+
+
+def _client(config: ModelConfig) -> httpx.AsyncClient:
+    return httpx.AsyncClient(
+        limits=_CONNECTIONS,
+        trust_env=not config.is_loopback,
+        # Reading the certificates takes a while, and redirects are not followed: plain http never needs them.
+        verify=not (config.base_url or "").startswith("http://"),
+    )
+
+
+def _timeout(config: ModelConfig) -> httpx.Timeout:
+    idle = config.idle_timeout_seconds
+    return httpx.Timeout(connect=config.connect_timeout_seconds, read=idle, write=idle, pool=None)
+
+
+def _events(parser: SseParser, data: bytes, assembly: Assembly) -> list[bytes]:
+    try:
+        return parser.feed(data)
+    except EventTooLarge as problem:
+        assembly.dropped_bytes += problem.size
+        raise TryFailed("too large", str(problem)) from problem
+
+
+def _check_end(assembly: Assembly) -> None:
+    """A stream may leave out its [DONE]; it may not end before the answer has."""
+    if assembly.finish_reason is None:
+        raise TryFailed("eof", "the stream ended before the answer did", may_be_billed=True)
+    assembly.ended = True
+
+
+async def _drain(stream: Any) -> None:
+    with contextlib.suppress(httpx.HTTPError, TimeoutError):
+        async with asyncio.timeout(_GOODBYE_SECONDS):
+            async for _ in stream:
+                pass
+
+
+async def _up_to(response: httpx.Response, size: int) -> bytes:
+    """The body's first bytes; what follows is left."""
+    body = bytearray()
+    async for data in response.aiter_raw():
+        body += data
+        if len(body) > size:
+            break
+    return bytes(body[:size])
+
+
+def _json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except (ValueError, RecursionError):
+        text = body.decode("utf-8", "replace")
+        return "a web page" if text.lstrip().startswith("<") else text
+
+
+def _is_untrusted(problem: BaseException | None) -> bool:
+    while problem is not None:
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
