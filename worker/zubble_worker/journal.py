@@ -12,7 +12,9 @@ from zubble_queue.contracts.sandbox import CommandResult
 
 JOURNAL_FILE: Final = ".zubble/journal.json"
 """Inside the work tree; left out of snapshots and fingerprints."""
-_VERIFICATION: Final = re.compile(r"\b(pytest|unittest|tox|nox|ctest|jest|mvn test|go test|cargo test|make (test|check))\b")
+_VERIFICATION: Final = re.compile(
+    r"\b(pytest|unittest|tox|nox|ctest|jest|mvn test|go test|cargo test|make (test|check))\b"
+)
 _FIX: Final = re.compile(
     r"(>{1,2}\s*[^&\s]|\btee\b|\bsed\s+(-\S*i|--in-place)|\bpatch\b|\bgit\s+(apply|checkout|revert)\b"
     r"|\b(mv|cp|rm|mkdir|touch|chmod|ln)\b|\b(pip|npm|apt-get|apt)\s+install\b)"

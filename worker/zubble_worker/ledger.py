@@ -1,4 +1,4 @@
-"""The plan ledger: what was planned, what is done and with what evidence, what was abandoned and why (Z12)."""
+"""The plan ledger: what is planned, what is done with what evidence, what was abandoned and why (Z12)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,9 @@ class PlanLedger:
 
     def plan(self, steps: list[str], *, cause: str = "") -> None:
         """Take a plan; what was pending in the one before is abandoned, for the given cause."""
-        self.abandoned += [(step.text, cause or "the plan was revised") for step in self.steps if not step.done]
+        self.abandoned += [
+            (step.text, cause or "the plan was revised") for step in self.steps if not step.done
+        ]
         self.steps = [PlanStep(text[:_STEP_CHARS]) for text in steps]
 
     @property
@@ -49,7 +51,9 @@ class PlanLedger:
             step.done = step.done or bool(step.evidence)
         expected = self.expected
         self.last_action = action[:_EVIDENCE_CHARS]
-        self.diverged = bool(self.steps) and step_id is not None and expected is not None and step_id > expected
+        self.diverged = (
+            bool(self.steps) and step_id is not None and expected is not None and step_id > expected
+        )
         if not self.diverged:
             return None
         pending = self.steps[(expected or 1) - 1].text

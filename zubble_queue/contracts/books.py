@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from zubble_queue.contracts.ending import Usage
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
+from zubble_queue.contracts.sandbox import Sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class Left:
 
 
 class Books(Protocol):
-    """One attempt's view of the store. Every write raises LeaseLost once the attempt is no longer the owner."""
+    """One attempt's view of the store. Every write raises LeaseLost once another attempt owns the task."""
 
     def left(self) -> Left:
         """What is neither settled nor reserved, now."""
@@ -37,5 +38,8 @@ class Books(Protocol):
     async def journal(self, entry: JournalEntry) -> None:
         """Keep one trial."""
 
-    async def checkpoint(self, snapshot: bytes) -> None:
-        """Make the next attempt able to go on after the last recorded event."""
+    async def step_done(self, sandbox: Sandbox) -> None:
+        """A step is complete: where the work tree changed, make the next attempt able to go on from here."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""

@@ -13,7 +13,6 @@ from zubble_queue.contracts.books import Left
 from zubble_queue.contracts.model import CallOptions, Message
 
 
-
 @dataclass(frozen=True, slots=True)
 class StepView:
     """What a policy sees of the run."""

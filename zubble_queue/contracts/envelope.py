@@ -1,4 +1,4 @@
-"""The envelope: everything needed to run one task; and its header, which is all that Celery and Flower see."""
+"""The envelope: everything needed to run one task; and its header, all that Celery and Flower see."""
 
 from __future__ import annotations
 

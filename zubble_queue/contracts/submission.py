@@ -18,8 +18,8 @@ class TaskDefaults:
     model: str
     level: Level = "off"
     temperature: float = 0.0
-    budget: LoopBudget = LoopBudget()
-    sandbox: SandboxRequest = SandboxRequest()
+    budget: LoopBudget = field(default_factory=LoopBudget)
+    sandbox: SandboxRequest = field(default_factory=SandboxRequest)
     repeats: int = 1
     tenant: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,165 @@
+"""All that knows Celery: the app, the publisher, and the consuming thread.
+
+Celery only carries hints (design: section 3.3): a message says "this attempt may be claimed"; the record in
+Redis is the truth. So messages are acknowledged before the body starts, hold no text and no secret, are
+never retried by Celery, and no result is kept: Flower learns the ending from the task's events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from celery import Celery
+from celery.worker import WorkController
+from celery.worker import state as celery_state
+from kombu import Queue
+
+from zubble_queue.contracts.envelope import Header
+from zubble_queue.settings import Settings
+
+TASK_NAME: Final = "zubble.attempt"
+_VISIBILITY_SECONDS: Final = 7_200
+"""Twice the longest wall clock; without late acks it only bounds what a crash in the pop leaves behind."""
+
+
+def broker_url(url: str) -> str:
+    """A Redis URL as Kombu spells it: `unix:///path` becomes `redis+socket:///path`."""
+    return url.replace("unix://", "redis+socket://", 1) if url.startswith("unix://") else url
+
+
+def make_app(settings: Settings) -> Celery:
+    """The Celery app for an installation, set to what Celery is here for."""
+    assert settings.redis_url is not None
+    queue = queue_name(settings.namespace)
+    app = Celery("zubble", broker=broker_url(settings.redis_url.get_secret_value()), set_as_current=False)
+    app.conf.update(
+        accept_content=["json"],
+        task_serializer="json",
+        result_serializer="json",
+        result_backend=None,
+        task_ignore_result=True,
+        task_default_queue=queue,
+        task_queues=[Queue(queue)],
+        task_create_missing_queues=False,
+        task_acks_late=False,
+        task_send_sent_event=True,
+        task_track_started=True,
+        worker_send_task_events=True,
+        worker_prefetch_multiplier=1,
+        worker_disable_prefetch=True,
+        worker_hijack_root_logger=False,
+        worker_redirect_stdouts=False,
+        worker_cancel_long_running_tasks_on_connection_loss=False,
+        worker_detect_quorum_queues=False,
+        broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
+        broker_transport_options={
+            "global_keyprefix": f"{settings.namespace}:celery:",
+            "visibility_timeout": _VISIBILITY_SECONDS,
+            "unacked_restore_interval": 10,
+            "unacked_restore_throttle": 1,
+        },
+        event_queue_expires=60.0,
+        event_queue_ttl=30.0,
+        control_queue_expires=60.0,
+        control_queue_ttl=60.0,
+    )
+    return app
+
+
+def queue_name(namespace: str) -> str:
+    """The one Celery queue of an installation; fairness happens before it, in the feeder."""
+    return f"{namespace}-attempts"
+
+
+class CeleryPublisher:
+    """Announces attempts: the feeder's way to Celery."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._app = make_app(settings)
+        self._queue = queue_name(settings.namespace)
+
+    async def publish(self, headers: Sequence[Header]) -> None:
+        """Send one message per header. Raises kombu's OperationalError when Redis does not answer."""
+        await asyncio.to_thread(self._publish, headers)
+
+    def _publish(self, headers: Sequence[Header]) -> None:
+        with self._app.producer_or_acquire() as producer:
+            for header in headers:
+                self._app.send_task(
+                    TASK_NAME,
+                    kwargs={"header": header.model_dump(mode="json")},
+                    task_id=header.message_id,
+                    queue=self._queue,
+                    producer=producer,
+                    retry=False,
+                    ignore_result=True,
+                )
+
+    async def depth(self) -> int:
+        """Messages nobody has taken yet."""
+        return await asyncio.to_thread(self._depth)
+
+    def _depth(self) -> int:
+        with self._app.connection_or_acquire() as connection:
+            return int(connection.default_channel._size(self._queue))  # noqa: SLF001 - Kombu's only way to ask
+
+    async def aclose(self) -> None:
+        await asyncio.to_thread(self._app.close)
+
+
+class Consumer:
+    """Celery's consumer in a thread of its own, without its signal handlers.
+
+    Args:
+        body: Called in a pool thread with the header; returns the short result that Flower shows, or raises
+            what Celery understands (Ignore) or a scrubbed failure.
+        on_end: Called in the consumer's thread when it has ended, for whatever reason.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        name: str,
+        body: Callable[[Any, Header], str],
+        on_end: Callable[[], None],
+    ) -> None:
+        self._app = make_app(settings)
+        self._name, self._slots, self._on_end = name, settings.worker.slots, on_end
+        self._thread = threading.Thread(target=self._consume, name="celery-consumer", daemon=True)
+
+        @self._app.task(name=TASK_NAME, bind=True, max_retries=0)
+        def attempt(task: Any, header: dict[str, Any]) -> str:
+            return body(task, Header.model_validate(header))
+
+    def start(self) -> None:
+        celery_state.should_stop = None
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more messages; the thread ends when the running bodies have."""
+        celery_state.should_stop = 0
+
+    def join(self, timeout_seconds: float) -> bool:
+        """Whether it has ended."""
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()
+
+    def _consume(self) -> None:
+        try:
+            WorkController(
+                app=self._app,
+                hostname=self._name,
+                pool_cls="threads",
+                concurrency=self._slots,
+                without_gossip=True,
+                without_mingle=True,
+                without_heartbeat=False,
+                loglevel="WARNING",
+            ).start()
+        finally:
+            self._on_end()

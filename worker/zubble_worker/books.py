@@ -1,0 +1,168 @@
+"""One attempt's books: its events, money, journal and checkpoints, in the store and the artifact store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from zubble_queue.artifacts import ArtifactStore
+from zubble_queue.stores.redis import RedisStore
+
+from zubble_queue.contracts.books import Left
+from zubble_queue.contracts.ending import MICRO, Usage
+from zubble_queue.contracts.envelope import BlobRef
+from zubble_queue.contracts.event import Event
+from zubble_queue.contracts.journal import JournalEntry
+from zubble_queue.contracts.record import Checkpoint, Claim, OverLimit
+from zubble_queue.contracts.sandbox import Sandbox
+from zubble_queue.errors import BudgetExceededError
+
+CHECKPOINT_SECONDS: Final = 30.0
+"""Snapshots of one attempt are at least this far apart (design: section 3.5)."""
+_INLINE_CHARS: Final = 4_096
+_BLOB: Final = "$blob"
+
+
+class AttemptBooks:
+    """Implements contracts.books.Books for a claimed lease."""
+
+    def __init__(
+        self,
+        claim: Claim,
+        store: RedisStore,
+        artifacts: ArtifactStore,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._claim, self._store, self._artifacts, self._clock = claim, store, artifacts, clock
+        self._budget = claim.envelope.budget
+        self._started = clock()
+        self._open: dict[str, tuple[int, int]] = {}
+        self._seq = claim.last_seq
+        self._segments = list(claim.checkpoint.segments) if claim.checkpoint else []
+        self._segment_seq = claim.checkpoint.seq if claim.checkpoint else 0
+        self._fingerprint = ""
+        self._checkpointed: float | None = None
+        self.usage = claim.usage
+
+    def now(self) -> float:
+        return time.time()
+
+    def wallclock_seconds(self) -> float:
+        """Charged so far, earlier attempts included."""
+        return self._claim.wallclock_used_seconds + self._clock() - self._started
+
+    def left(self) -> Left:
+        tokens = sum(tokens for tokens, _ in self._open.values())
+        micro_usd = sum(money for _, money in self._open.values())
+        ceiling = round(self._budget.max_spend_usd * MICRO)
+        return Left(
+            tokens=max(self._budget.max_tokens - self.usage.tokens - tokens, 0),
+            micro_usd=max(ceiling - self.usage.spend_micro_usd - micro_usd, 0),
+            seconds=max(self._budget.max_wallclock_seconds - self.wallclock_seconds(), 0.0),
+        )
+
+    async def record(self, type_: str, /, **data: Any) -> Event:
+        event = Event(
+            seq=self._seq + 1, time=self.now(), attempt=self._claim.lease.epoch, type=type_, data=data
+        )
+        kept = event.model_copy(update={"data": await self._without_long_strings(data)})
+        await self._store.append(self._claim.lease, [kept])
+        self._seq += 1
+        return event
+
+    async def reserve(self, call_id: str, *, tokens: int, micro_usd: int) -> None:
+        answer = await self._store.reserve(self._claim.lease, call_id, tokens=tokens, micro_usd=micro_usd)
+        if isinstance(answer, OverLimit):
+            ceiling = {
+                "tokens": f"max_tokens={self._budget.max_tokens}",
+                "spend": f"max_spend_usd={self._budget.max_spend_usd}",
+            }[answer.limit]
+            raise BudgetExceededError(answer.limit, f"{ceiling} exceeded")
+        self._open[call_id] = (tokens, micro_usd)
+
+    async def settle(self, call_id: str, usage: Usage) -> None:
+        await self._store.settle(self._claim.lease, call_id, usage)
+        if self._open.pop(call_id, None) is not None:
+            self.usage = self.usage.plus(usage)
+
+    async def journal(self, entry: JournalEntry) -> None:
+        await self._store.record(self._claim.lease, entry)
+
+    async def step_done(self, sandbox: Sandbox) -> None:
+        """Checkpoint when the work tree changed and the last checkpoint is old enough."""
+        now = self._clock()
+        if self._checkpointed is not None and now - self._checkpointed < CHECKPOINT_SECONDS:
+            return
+        fingerprint = await sandbox.fingerprint()
+        if fingerprint != self._fingerprint:
+            await self.checkpoint(await sandbox.snapshot())
+            self._fingerprint, self._checkpointed = fingerprint, now
+
+    async def checkpoint(self, snapshot: bytes) -> None:
+        """Keep the work tree and the events up to now, so that the next attempt can go on from here."""
+        await self._close_segment()
+        tree = await self._artifacts.aput(snapshot)
+        point = Checkpoint(seq=self._segment_seq, snapshot=tree, segments=tuple(self._segments))
+        await self._store.checkpoint(self._claim.lease, point)
+
+    async def trajectory(self) -> BlobRef:
+        """The whole event log as one JSONL blob."""
+        await self._close_segment()
+        lines = [await self._artifacts.aget(segment) for segment in self._segments]
+        return await self._artifacts.aput(b"".join(lines))
+
+    async def past_events(self) -> list[Event]:
+        """The events the checkpoint of an earlier attempt holds, long strings put back."""
+        events: list[Event] = []
+        for segment in self._segments:
+            for line in (await self._artifacts.aget(segment)).splitlines():
+                event = Event.model_validate_json(line)
+                events.append(event.model_copy(update={"data": await self._with_long_strings(event.data)}))
+        return events
+
+    async def _close_segment(self) -> None:
+        events = await self._live_events(after=self._segment_seq)
+        if not events:
+            return
+        lines = b"".join(event.model_dump_json().encode("utf-8", "surrogatepass") + b"\n" for event in events)
+        self._segments.append(await self._artifacts.aput(lines))
+        self._segment_seq = events[-1].seq
+
+    async def _live_events(self, *, after: int) -> list[Event]:
+        found: list[Event] = []
+        while batch := await self._store.events(self._claim.lease.task_id, after=after):
+            found += batch
+            after = batch[-1].seq
+        return found
+
+    async def _without_long_strings(self, value: Any) -> Any:
+        """Strings over 4,096 characters become references to the artifact store."""
+        if isinstance(value, str) and len(value) > _INLINE_CHARS:
+            blob = await self._artifacts.aput(value.encode("utf-8", "surrogatepass"))
+            return {_BLOB: blob.ref, "size": blob.size}
+        if isinstance(value, dict):
+            return {key: await self._without_long_strings(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [await self._without_long_strings(item) for item in value]
+        return value
+
+    async def _with_long_strings(self, value: Any) -> Any:
+        if isinstance(value, dict) and _BLOB in value:
+            return (await self._artifacts.aget(value[_BLOB])).decode("utf-8", "surrogatepass")
+        if isinstance(value, dict):
+            return {key: await self._with_long_strings(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [await self._with_long_strings(item) for item in value]
+        return value
+
+
+def kept_branch(events: Iterable[Event]) -> list[Event]:
+    """The events that led to the present: what an attempt did after its last checkpoint died with it."""
+    kept: list[Event] = []
+    for event in events:
+        if event.type == "restarted":
+            kept = [past for past in kept if past.seq <= event.data["resumed_from"]]
+        kept.append(event)
+    return kept

@@ -1,0 +1,169 @@
+"""One model call: assembled, reserved, watched, settled, recorded; on the books whatever becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any, Final
+
+from zubble_queue.contracts.books import Books, Left
+from zubble_queue.contracts.decisions import Decisions, StepView
+from zubble_queue.contracts.ending import Stop, Usage
+from zubble_queue.contracts.model import (
+    MAX_TOKENS_BY_LEVEL,
+    SMALLEST_CALL_TOKENS,
+    CallOptions,
+    Message,
+    Model,
+    Reply,
+    estimate_prompt_tokens,
+)
+from zubble_queue.errors import BudgetExceededError, ModelUnavailable
+from zubble_worker import view
+from zubble_worker.observers.repetition import StreamGuard
+from zubble_worker.protocols import structured
+from zubble_worker.stopping import Stopping
+from zubble_worker.transcript import Transcript
+
+_BROKEN_STREAMS: Final = 3
+"""So many streams in a row that break after their start are the provider's failure."""
+_SAFE_SHARE: Final = 0.8
+"""Of the seconds left, what a call may be expected to take (C16)."""
+
+
+class Caller:
+    """Asks the model within what the budget can bear.
+
+    Args:
+        call_prefix: Makes call ids unique over attempts, as in `<epoch>`.
+    """
+
+    def __init__(
+        self, transcript: Transcript, model: Model, books: Books, decisions: Decisions, *, call_prefix: str
+    ) -> None:
+        self._talk, self._model, self._books, self._decisions = transcript, model, books, decisions
+        self._budget, self._level = transcript.job.envelope.budget, transcript.job.envelope.level
+        self._call_prefix, self._calls = call_prefix, 0
+        self.nudges: list[str] = []
+        """What the next observation must tell the model about its last replies."""
+
+    async def ask(self, step: int, kind: str) -> Reply:
+        """A whole reply.
+
+        Raises:
+            Stopping: It was cut, or the wall clock ran out while it came.
+            BudgetExceededError: The budget cannot bear another useful call.
+            ModelUnavailable: The provider failed.
+        """
+        for _ in range(_BROKEN_STREAMS):
+            reply = await self._call(step, kind)
+            if reply.finish == "cut" and reply.cut:
+                raise Stopping(
+                    Stop(reply.cut.reason), "the reply repeated itself and was cut", reply.cut.evidence
+                )
+            if reply.finish == "deadline":
+                reason = f"max_wallclock_seconds={self._budget.max_wallclock_seconds} exceeded"
+                raise Stopping(Stop.LIMIT_WALLCLOCK, reason)
+            if reply.finish != "error":
+                return reply
+        raise ModelUnavailable(f"{_BROKEN_STREAMS} streams in a row broke: {reply.detail}")
+
+    async def _call(self, step: int, kind: str) -> Reply:
+        messages, options = self._request(step)
+        self._calls += 1
+        call_id = f"{self._call_prefix}.{step}.{self._calls}"
+        await self._reserve(call_id, messages, options)
+        await self._record(
+            "call_started", step=step, kind=kind, call_id=call_id, max_tokens=options.max_tokens
+        )
+        guard = StreamGuard()
+        usage = Usage()
+        try:
+            reply = await self._model.query(messages, options, guard)
+            usage = reply.usage
+        except asyncio.CancelledError:
+            usage = self._estimate(messages, guard)
+            raise
+        finally:
+            await asyncio.shield(self._books.settle(call_id, usage))
+        if guard.nudge_due:
+            self.nudges.append(guard.nudge_text)
+        await self._record("call_finished", step=step, call_id=call_id, **_described(options, reply, guard))
+        return reply
+
+    async def _reserve(self, call_id: str, messages: Sequence[Message], options: CallOptions) -> None:
+        prompt = estimate_prompt_tokens(messages)
+        worst = self._model.price.micro_usd(prompt_tokens=prompt, completion_tokens=options.max_tokens)
+        await self._books.reserve(call_id, tokens=prompt + options.max_tokens, micro_usd=worst)
+
+    def _estimate(self, messages: Sequence[Message], guard: StreamGuard) -> Usage:
+        """What a call that was cancelled has cost, from what was sent and what had come."""
+        prompt, completion = estimate_prompt_tokens(messages), guard.tokens
+        return Usage(
+            calls=1,
+            estimated_calls=1,
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            spend_micro_usd=self._model.price.micro_usd(prompt_tokens=prompt, completion_tokens=completion),
+        )
+
+    def _request(self, step: int) -> tuple[Sequence[Message], CallOptions]:
+        left = self._books.left()
+        wanted = min(MAX_TOKENS_BY_LEVEL[self._level], self._model.context_tokens // 2)
+        messages = self._talk.messages(left, room_tokens=self._model.context_tokens - wanted)
+        if messages is None:
+            raise Stopping(
+                Stop.LIMIT_CONTEXT, f"the prompt does not fit into {self._model.context_tokens} tokens"
+            )
+        options = CallOptions(
+            max_tokens=self._affordable(messages, wanted, left),
+            deadline_seconds=max(left.seconds, 0.1),
+            temperature=self._talk.job.envelope.temperature,
+            level=self._level,
+            response_schema=structured.SCHEMA,
+        )
+        try:
+            return self._decisions.assemble(
+                StepView(step, left, self._talk.last_exit_code), messages, options
+            )
+        except Exception as error:  # a routing policy is foreign code; without its answer nothing is asked
+            raise Stopping(Stop.BLOCKED, f"policy failed: {type(error).__name__}: {error}"[:300]) from error
+
+    def _affordable(self, messages: Sequence[Message], wanted: int, left: Left) -> int:
+        """Completion tokens the budget can bear; below the smallest useful call a limit is reached (C43)."""
+        prompt, price = estimate_prompt_tokens(messages), self._model.price
+        bearable = left.tokens - prompt
+        if bearable < SMALLEST_CALL_TOKENS:
+            raise BudgetExceededError("tokens", f"max_tokens={self._budget.max_tokens} exceeded")
+        money = left.micro_usd - price.micro_usd(prompt_tokens=prompt, completion_tokens=0)
+        if money < price.micro_usd(prompt_tokens=0, completion_tokens=SMALLEST_CALL_TOKENS):
+            raise BudgetExceededError("spend", f"max_spend_usd={self._budget.max_spend_usd} exceeded")
+        if price.output > 0:
+            bearable = min(bearable, int(money / price.output))
+        if self._talk.tokens_per_second:
+            in_time = int(_SAFE_SHARE * left.seconds * self._talk.tokens_per_second)
+            bearable = min(bearable, max(in_time, SMALLEST_CALL_TOKENS))
+        return min(wanted, bearable)
+
+    async def _record(self, type_: str, /, **data: Any) -> None:
+        self._talk.apply(await self._books.record(type_, **data))
+
+
+def _described(options: CallOptions, reply: Reply, guard: StreamGuard) -> dict[str, Any]:
+    """A finished call as its event holds it: raw text, the cut view, money, detector, time."""
+    produced, was_cut = reply.usage.completion_tokens, reply.finish == "cut"
+    return {
+        "finish": reply.finish,
+        "detail": reply.detail,
+        "text": reply.text,
+        "view": "" if was_cut else view.cut(reply.text, view.REPLY_CHARS),
+        "reasoning": reply.reasoning,
+        "tool_calls": [list(call) for call in reply.tool_calls],
+        "usage": reply.usage.model_dump(),
+        "retries": [asdict(retry) for retry in reply.retries],
+        "repetition": [asdict(fired) for fired in guard.fired],
+        "tokens_saved": max(options.max_tokens - produced, 0) if was_cut else 0,
+        "tokens_per_second": produced / reply.seconds if reply.seconds > 0 else None,
+        "seconds": reply.seconds,
+    }

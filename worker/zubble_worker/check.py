@@ -1,0 +1,75 @@
+"""Verification: a fresh sandbox, a frozen copy of the work tree, files the agent never saw (design: 3.6)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from zubble_queue.contracts import identity
+from zubble_queue.contracts.checking import CheckResult
+from zubble_queue.contracts.ending import Verdict
+from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_queue.contracts.sandbox import VERIFY_DIR, Sandbox, SandboxProvider, SandboxSpec, shell
+from zubble_worker import view
+
+_NOT_RUNNABLE = frozenset({126, 127})
+_OUTPUT_CHARS = 4_000
+
+
+class SandboxChecker:
+    """Judges the work tree of one sandbox; the same tree is judged once and the answer kept.
+
+    Args:
+        files: Path below /verify to content.
+    """
+
+    def __init__(
+        self, provider: SandboxProvider, sandbox: Sandbox, envelope: TaskEnvelope, files: Mapping[str, bytes]
+    ) -> None:
+        self._provider, self._sandbox, self._envelope = provider, sandbox, envelope
+        self._files = {f"{VERIFY_DIR}/{path}": data for path, data in files.items()}
+        self._judged: tuple[str, CheckResult] | None = None
+        self._opened = 0
+        self.snapshot = b""
+        """The tree that was judged last."""
+
+    async def check(self) -> CheckResult:
+        await self._sandbox.freeze()
+        try:
+            self.snapshot = await self._sandbox.snapshot()
+        finally:
+            await self._sandbox.thaw()
+        digest = identity.sha256(self.snapshot)
+        if self._judged and self._judged[0] == digest:
+            return replace(self._judged[1], seconds=0.0)
+        result = await self._judge()
+        self._judged = (digest, result)
+        return result
+
+    async def _judge(self) -> CheckResult:
+        started = time.monotonic()
+        self._opened += 1
+        spec = replace(self._sandbox.spec, name=f"{self._sandbox.spec.name}.verify{self._opened}")
+        box = await self._provider.open(_with_files(spec, self._files))
+        try:
+            await box.restore(self.snapshot)
+            limit = float(self._envelope.verify.timeout_seconds)
+            result = await box.exec(shell(self._envelope.task.verify_command, timeout_seconds=limit))
+        finally:
+            await box.destroy()
+        verdict = Verdict.PASSED if result.ok else Verdict.FAILED
+        if result.exit_code in _NOT_RUNNABLE:
+            verdict = Verdict.ERROR
+        printed = (result.stdout + result.stderr).decode("utf-8", "replace")
+        return CheckResult(
+            verdict=verdict,
+            exit_code=result.exit_code,
+            timed_out=result.timed_out,
+            output=view.cut(printed, _OUTPUT_CHARS),
+            seconds=time.monotonic() - started,
+        )
+
+
+def _with_files(spec: SandboxSpec, files: Mapping[str, bytes]) -> SandboxSpec:
+    return replace(spec, readonly_files=files)

@@ -1,0 +1,207 @@
+"""The agent loop: limits, model, detectors, action, record; until something passes or something stops it.
+
+It knows contracts and pure objects only; where commands run, who pays and what is kept is behind Protocols.
+Each way out is one `Stopped`; an expected end is never an exception to the caller (C11).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Literal
+
+from zubble_queue.contracts.books import Books
+from zubble_queue.contracts.checking import Checker
+from zubble_queue.contracts.decisions import Decisions, Deny, StepView
+from zubble_queue.contracts.ending import Stop
+from zubble_queue.contracts.event import Event
+from zubble_queue.contracts.model import SMALLEST_CALL_TOKENS, Model
+from zubble_queue.contracts.sandbox import CommandResult, Sandbox, shell
+from zubble_queue.errors import BudgetExceededError
+from zubble_worker import journal, view
+from zubble_worker.caller import Caller
+from zubble_worker.observers.doom_loop import DoomLoop
+from zubble_worker.protocols import structured
+from zubble_worker.stopping import Stopped, Stopping, ask_policy
+from zubble_worker.transcript import Transcript
+
+_PREMATURE_STOPS: Final = 2
+
+
+class AgentLoop:
+    """One attempt at one task; the transcript is empty, or folded from the events of an attempt that died."""
+
+    def __init__(
+        self,
+        transcript: Transcript,
+        *,
+        model: Model,
+        sandbox: Sandbox,
+        books: Books,
+        checker: Checker,
+        doom_loop: DoomLoop,
+        call_prefix: str,
+        decisions: Decisions | None = None,
+    ) -> None:
+        self._talk, self._envelope = transcript, transcript.job.envelope
+        self._sandbox, self._books, self._checker = sandbox, books, checker
+        self._doom_loop, self._decisions = doom_loop, decisions or Decisions()
+        self._free = model.price.input == 0 and model.price.output == 0
+        self._caller = Caller(transcript, model, books, self._decisions, call_prefix=call_prefix)
+
+    async def run(self) -> Stopped:
+        """Let the model act until it submits what passes, gives up, or is stopped."""
+        try:
+            while True:
+                self._check_limits()
+                action = await self._next_action()
+                if stopped := await self._act(action):
+                    return stopped
+        except Stopping as ending:
+            return ending.stopped
+        except BudgetExceededError as reached:
+            return Stopped(Stop(f"limit:{reached.limit}"), reached.reason)
+
+    def _check_limits(self) -> None:
+        """In the contract's order: iterations, wall clock, tokens, spend (B7); then the policy's ceilings."""
+        budget, left = self._envelope.budget, self._books.left()
+        if self._talk.step + 1 > budget.max_iterations:
+            raise BudgetExceededError("iterations", f"max_iterations={budget.max_iterations} exceeded")
+        if left.seconds <= 0:
+            raise BudgetExceededError(
+                "wallclock", f"max_wallclock_seconds={budget.max_wallclock_seconds} exceeded"
+            )
+        if left.tokens < SMALLEST_CALL_TOKENS:
+            raise BudgetExceededError("tokens", f"max_tokens={budget.max_tokens} exceeded")
+        if left.micro_usd <= 0 and not self._free:
+            raise BudgetExceededError("spend", f"max_spend_usd={budget.max_spend_usd} exceeded")
+        answer = ask_policy(lambda: self._decisions.before_step(self._step_view()))
+        if isinstance(answer, Deny):
+            raise Stopping(Stop.BLOCKED, answer.reason)
+
+    async def _next_action(self) -> structured.Action:
+        """One iteration's turn, with one targeted repair (Z11)."""
+        step, reason = self._talk.step + 1, ""
+        for kind in ("step", "repair"):
+            reply = await self._caller.ask(step, kind)
+            self._check_tools([name for name, _ in reply.tool_calls])
+            try:
+                return structured.parse(reply.text)
+            except structured.NotUnderstood as error:
+                reason = str(error)
+                await self._record("format_error", step=step, kind=kind, reason=reason)
+        raise Stopping(Stop.PARSE_ERROR, reason)
+
+    async def _act(self, action: structured.Action) -> Stopped | None:
+        await self._record("action", step=self._talk.step, **action.model_dump(exclude_none=True))
+        match action.action:
+            case "plan":
+                await self._observe("The plan is noted. Run the first step.")
+            case "ask":
+                await self._observe("No human is available. Decide yourself, or report.")
+            case "run":
+                return await self._run_command(action, action.command or "")
+            case "submit" | "report" as kind:
+                return await self._wants_to_stop(kind, action.report or "")
+        return None
+
+    async def _wants_to_stop(self, kind: Literal["submit", "report"], report: str) -> Stopped | None:
+        """Done is a claim: only the check makes it true, and a rejected one means going on (Z10, C7)."""
+        answer = ask_policy(lambda: self._decisions.wants_to_stop(self._step_view(), kind, report))
+        if isinstance(answer, Deny):
+            await self._record("premature_stop", step=self._talk.step, reason=answer.reason)
+            if self._talk.premature_stops > _PREMATURE_STOPS:
+                return Stopped(Stop.MODEL_STOP, answer.reason, report)
+            await self._observe(f"Not yet: {answer.reason}")
+            return None
+        if kind == "report":
+            return Stopped(Stop.GAVE_UP, "the agent gave up", report)
+        if await self._passes():
+            return Stopped(Stop.SUBMITTED, report=report)
+        await self._observe(
+            "The submission was checked and does not meet the success criteria. Keep working."
+        )
+        return None
+
+    async def _passes(self) -> bool:
+        result = await self._checker.check()
+        await self._record("verify_finished", step=self._talk.step, **result.as_dict())
+        return result.passed
+
+    async def _run_command(self, action: structured.Action, command: str) -> Stopped | None:
+        """The gate, then the doom loop, then the sandbox."""
+        self._check_tools(["shell"])
+        gate = ask_policy(lambda: self._decisions.before_dispatch(self._step_view(), "shell", command))
+        if isinstance(gate, Deny):
+            await self._observe(f"This command was not run: {gate.reason}")
+            return None
+        fingerprint = await self._sandbox.fingerprint()
+        verdict = self._doom_loop.check(command, fingerprint)
+        await self._record(
+            "dispatch", step=self._talk.step, command=command, fingerprint=fingerprint, doom_loop=verdict.kind
+        )
+        if verdict.kind == "stop":
+            return Stopped(Stop.LOOP_ACTION, verdict.text, evidence=dict(verdict.evidence))
+        if verdict.kind == "refuse":
+            await self._observe(verdict.text)
+            return None
+        await self._execute(action, command)
+        if self._envelope.verify_each_step and await self._passes():
+            return Stopped(Stop.SUBMITTED, "the check passed after a step")
+        return None
+
+    async def _execute(self, action: structured.Action, command: str) -> None:
+        limit = min(
+            float(self._envelope.sandbox.command_timeout_seconds), max(self._books.left().seconds, 0.1)
+        )
+        result = await self._sandbox.exec(shell(command, timeout_seconds=limit))
+        entry = journal.entry(self._talk.step, command, result, action.note, self._books.now())
+        await self._record(
+            "command_finished",
+            step=self._talk.step,
+            plan_step_id=action.plan_step_id,
+            command=command,
+            journal=entry.model_dump(),
+            **_described(result),
+        )
+        await self._books.journal(entry)
+        await self._sandbox.write(journal.JOURNAL_FILE, journal.to_file(self._talk.journal))
+        await self._observe(view.describe(result))
+
+    def _check_tools(self, names: Sequence[str]) -> None:
+        """The whitelist is a kill switch: a tool outside it is not dispatched and ends the run (C23, C42)."""
+        allowed = self._envelope.task.allowed_tools
+        for name in names:
+            if name not in allowed:
+                reason = f"tool {name[:60]!r} is not among allowed_tools ({', '.join(allowed)})"
+                raise BudgetExceededError("allowed_tools", reason)
+
+    async def _observe(self, text: str) -> None:
+        """Tell the model, with whatever else is due, in one message (C25); the step is complete then."""
+        notes = [note for note in (self._talk.warning, *self._caller.nudges) if note]
+        self._caller.nudges.clear()
+        whole = "\n\n".join([*(f"[harness] {note}" for note in notes), text])
+        await self._record("observation", step=self._talk.step, text=whole)
+        await self._books.step_done(self._sandbox)
+
+    def _step_view(self) -> StepView:
+        return StepView(self._talk.step + 1, self._books.left(), self._talk.last_exit_code)
+
+    async def _record(self, type_: str, /, **data: Any) -> Event:
+        event = await self._books.record(type_, **data)
+        self._talk.apply(event)
+        return event
+
+
+def _described(result: CommandResult) -> dict[str, Any]:
+    """A command's end as its event holds it."""
+    return {
+        "exit_code": result.exit_code,
+        "signal": result.signal,
+        "timed_out": result.timed_out,
+        "oom": result.oom,
+        "stdout": result.stdout.decode("utf-8", "replace"),
+        "stderr": result.stderr.decode("utf-8", "replace"),
+        "stdout_bytes": result.stdout_bytes,
+        "stderr_bytes": result.stderr_bytes,
+        "seconds": result.seconds,
+    }

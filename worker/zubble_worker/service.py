@@ -1,0 +1,69 @@
+"""The worker's service: claims what a message announces, runs it, and knows what is running."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import structlog
+
+from zubble_queue import __version__
+from zubble_queue.contracts.envelope import Header
+from zubble_queue.contracts.record import Refused, WorkerInfo
+from zubble_queue.errors import StoreUnavailable
+from zubble_worker.attempt import Attempt, Done, Tools
+
+_log = structlog.get_logger(__name__)
+
+
+class Service:
+    """Runs attempts on one event loop; at most `slots` at a time, because no more messages are taken."""
+
+    def __init__(self, tools: Tools, info: WorkerInfo) -> None:
+        self._tools, self._info = tools, info
+        self._running: dict[Attempt, asyncio.Task[Done]] = {}
+        self.draining = False
+
+    @property
+    def busy(self) -> int:
+        return len(self._running)
+
+    def info(self) -> WorkerInfo:
+        return self._info.model_copy(update={"busy": self.busy, "version": __version__})
+
+    async def run(self, header: Header) -> Done:
+        """Claim and carry to its end; a message that announces nothing any more is dropped."""
+        if self.draining:
+            return Done("dropped", cause="draining")
+        claim = await self._tools.store.claim(header, worker_id=self._tools.worker_id)
+        if isinstance(claim, Refused):
+            _log.info("dropped", action="message_dropped", task_id=header.task_id, reason=claim.reason)
+            return Done("dropped", cause=claim.reason)
+        attempt = Attempt(claim, self._tools)
+        task = asyncio.ensure_future(attempt.run())
+        self._running[attempt] = task
+        try:
+            return await task
+        finally:
+            del self._running[attempt]
+
+    async def idle(self, timeout_seconds: float) -> None:
+        """Wait until nothing runs, at most so long."""
+        if self._running:
+            await asyncio.wait(list(self._running.values()), timeout=timeout_seconds)
+
+    def hand_over(self) -> None:
+        """Ask every running attempt to checkpoint and give its task back."""
+        for attempt in self._running:
+            attempt.hand_over()
+
+    async def keep_registered(self, stop: asyncio.Event) -> None:
+        """Renew this worker's registration until told to stop; then withdraw it."""
+        seconds = self._tools.lease.renew_seconds
+        while not stop.is_set():
+            with contextlib.suppress(StoreUnavailable):
+                await self._tools.store.register(self.info(), ttl_seconds=self._tools.lease.lease_seconds)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), seconds)
+        with contextlib.suppress(StoreUnavailable):
+            await self._tools.store.unregister(self._tools.worker_id)

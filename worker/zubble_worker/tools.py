@@ -1,0 +1,91 @@
+"""What a worker works with, made from its settings; whatever cannot be had stops it before it starts."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import time
+
+from zubble_queue.artifacts import ArtifactStore
+from zubble_queue.stores.redis import RedisStore
+
+from zubble_queue import __version__, registry
+from zubble_queue.contracts.model import Model
+from zubble_queue.contracts.record import WorkerInfo
+from zubble_queue.contracts.sandbox import SandboxProvider
+from zubble_queue.errors import CannotStart, OperatorError
+from zubble_queue.settings import Settings
+from zubble_worker.attempt import Tools
+
+
+async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
+    """Sandboxes that work here, models that can be called, a store that answers.
+
+    Raises:
+        OperatorError: One of them is not to be had; the message says which and what to do.
+    """
+    providers = await _providers(settings)
+    models = _models(settings)
+    info = _info(settings, models, providers)
+    tools = Tools(
+        worker_id=info.worker_id,
+        store=await connect(settings),
+        artifacts=ArtifactStore(settings.artifacts_url),
+        models=models,
+        providers=providers,
+        lease=settings.lease,
+    )
+    return tools, info
+
+
+async def connect(settings: Settings) -> RedisStore:
+    """The store these settings name. Raises CannotStart."""
+    if settings.redis_url is None:
+        raise CannotStart("No Redis is configured: set redis_url in zubble.toml or ZUBBLE_REDIS_URL.")
+    return await RedisStore.connect(
+        settings.redis_url.get_secret_value(),
+        namespace=settings.namespace,
+        lease_seconds=settings.lease.lease_seconds,
+        max_attempts=settings.max_attempts,
+        record_ttl_seconds=settings.record_ttl_seconds,
+    )
+
+
+async def _providers(settings: Settings) -> dict[str, SandboxProvider]:
+    """The sandboxes this worker allows; each must work here, or the worker does not start (invariant 3)."""
+    providers: dict[str, SandboxProvider] = {}
+    for name in settings.worker.sandboxes:
+        provider: SandboxProvider = registry.load("sandbox", name)()
+        probe = await provider.probe()
+        if not probe.available:
+            raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")
+        await provider.reap()
+        providers[name] = provider
+    return providers
+
+
+def _models(settings: Settings) -> dict[str, Model]:
+    models: dict[str, Model] = {}
+    for name, config in settings.models.items():
+        models[name] = registry.load("model", config.backend).from_config(name, config)
+    if not models:
+        raise OperatorError("No model is defined: add a [models.NAME] table to zubble.toml.")
+    return models
+
+
+def _info(settings: Settings, models: dict[str, Model], providers: dict[str, SandboxProvider]) -> WorkerInfo:
+    host = socket.gethostname()
+    return WorkerInfo(
+        worker_id=f"{host}-{os.getpid()}-{secrets.token_hex(3)}",
+        version=__version__,
+        host=host,
+        pid=os.getpid(),
+        slots=settings.worker.slots,
+        busy=0,
+        pools=settings.worker.pools,
+        models={name: settings.models[name].public_hash() for name in models},
+        sandboxes=tuple(providers),
+        feeder=settings.worker.feeder,
+        started_at=time.time(),
+    )

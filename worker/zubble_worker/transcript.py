@@ -1,0 +1,169 @@
+"""The run's state, folded from its events; the same fold serves a live run and one that is taken up again.
+
+The event log is the raw, complete record. What the model sees is a view: replies cut, degenerate ones left
+out, old observations dropped when the window is full, SESSION MEMORY on the last message only (C9, Z12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from zubble_queue.contracts.books import Left
+from zubble_queue.contracts.ending import MICRO
+from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_queue.contracts.event import Event
+from zubble_queue.contracts.journal import JournalEntry
+from zubble_queue.contracts.model import Message, estimate_prompt_tokens
+from zubble_worker.ledger import PlanLedger
+from zubble_worker.protocols import structured
+
+_DROPPED: Final = "[harness] An older observation was left out to save room."
+_SHORT_CHARS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A task with its instructions at hand."""
+
+    envelope: TaskEnvelope
+    instructions: str
+
+    def opening(self) -> list[Message]:
+        """The prompt before anything has happened."""
+        task = self.envelope.task
+        parts = ["TASK", task.description]
+        if self.instructions:
+            parts += ["", "INSTRUCTIONS", self.instructions]
+        parts += ["", "SUCCESS CRITERIA", task.success_criteria]
+        return [Message("system", structured.SYSTEM_PROMPT), Message("user", "\n".join(parts))]
+
+
+@dataclass(slots=True)
+class Transcript:
+    """What has happened so far, as the loop and the prompt need it."""
+
+    job: Job
+    turns: list[Message] = field(default_factory=list)
+    plan: PlanLedger = field(default_factory=PlanLedger)
+    journal: list[JournalEntry] = field(default_factory=list)
+    dispatched: list[tuple[str, str]] = field(default_factory=list)
+    """(command, work-tree fingerprint) of every command that reached the doom loop detector."""
+    step: int = 0
+    """Iterations begun."""
+    warning: str | None = None
+    """Divergence of the latest action."""
+    last_exit_code: int | None = None
+    tokens_saved: int = 0
+    premature_stops: int = 0
+    tokens_per_second: float | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    last_seq: int = 0
+
+    def apply(self, event: Event) -> None:
+        """Fold one event in; types without a handler are for the record only."""
+        self.last_seq = event.seq
+        handler = _HANDLERS.get(event.type)
+        if handler:
+            handler(self, event.data)
+
+    def replay(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.apply(event)
+
+    def messages(self, left: Left, *, room_tokens: int) -> list[Message] | None:
+        """The prompt now, or None when it does not fit into `room_tokens` even without old observations."""
+        turns = list(self.turns)
+        oldest = 0
+        while estimate_prompt_tokens(whole := self._whole(turns, left)) > room_tokens:
+            while oldest < len(turns) - 1 and not _droppable(turns[oldest]):
+                oldest += 1
+            if oldest >= len(turns) - 1:
+                return None
+            turns[oldest] = Message("user", _DROPPED)
+        return whole
+
+    def _whole(self, turns: list[Message], left: Left) -> list[Message]:
+        messages = [*self.job.opening(), *turns]
+        last = messages[-1]
+        messages[-1] = Message(last.role, f"{last.content}\n\n{self._memory(left)}")
+        return messages
+
+    def _memory(self, left: Left) -> str:
+        iterations = self.job.envelope.budget.max_iterations - self.step
+        return (
+            f"SESSION MEMORY\n{self.plan.render()}\n"
+            f"LEFT: {iterations} iterations after this one, {left.tokens} tokens, "
+            f"{left.seconds:.0f} seconds, ${left.micro_usd / MICRO:.4f}"
+        )
+
+    def _call_started(self, data: dict[str, Any]) -> None:
+        self.step = data["step"]
+
+    def _call_finished(self, data: dict[str, Any]) -> None:
+        self._spend_time("model", data["seconds"])
+        self.tokens_saved += data.get("tokens_saved", 0)
+        if data["tokens_per_second"]:
+            self.tokens_per_second = data["tokens_per_second"]
+        if data["finish"] in {"stop", "length"}:
+            self.turns.append(Message("assistant", data["view"]))
+
+    def _format_error(self, data: dict[str, Any]) -> None:
+        self._say(structured.repair_request(data["reason"]))
+
+    def _action(self, data: dict[str, Any]) -> None:
+        kind, steps = data["action"], data.get("revised_plan") or data.get("steps")
+        if steps:
+            self.plan.plan(steps, cause=data.get("reasoning") or "")
+        command = data.get("command")
+        self.warning = self.plan.act(data.get("plan_step_id"), f"{kind}: {command}" if command else kind)
+
+    def _dispatch(self, data: dict[str, Any]) -> None:
+        self.dispatched.append((data["command"], data["fingerprint"]))
+
+    def _command_finished(self, data: dict[str, Any]) -> None:
+        self._spend_time("exec", data["seconds"])
+        self.last_exit_code = data["exit_code"]
+        if data["exit_code"] == 0:
+            self.plan.succeeded(data.get("plan_step_id"), data["command"])
+        self.journal.append(JournalEntry.model_validate(data["journal"]))
+
+    def _verify_finished(self, data: dict[str, Any]) -> None:
+        self._spend_time("verify", data["seconds"])
+
+    def _preflight_finished(self, data: dict[str, Any]) -> None:
+        self._spend_time("preflight", data["seconds"])
+
+    def _observation(self, data: dict[str, Any]) -> None:
+        self._say(data["text"])
+
+    def _premature_stop(self, _data: dict[str, Any]) -> None:
+        self.premature_stops += 1
+
+    def _say(self, text: str) -> None:
+        if self.turns and self.turns[-1].role == "user":
+            text = f"{self.turns.pop().content}\n\n{text}"
+        self.turns.append(Message("user", text))
+
+    def _spend_time(self, phase: str, seconds: float) -> None:
+        self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+
+
+def _droppable(message: Message) -> bool:
+    return message.role == "user" and message.content != _DROPPED and len(message.content) > _SHORT_CHARS
+
+
+_HANDLERS: Final[dict[str, Callable[[Transcript, dict[str, Any]], None]]] = {
+    "call_started": Transcript._call_started,  # noqa: SLF001
+    "call_finished": Transcript._call_finished,  # noqa: SLF001
+    "format_error": Transcript._format_error,  # noqa: SLF001
+    "action": Transcript._action,  # noqa: SLF001
+    "dispatch": Transcript._dispatch,  # noqa: SLF001
+    "command_finished": Transcript._command_finished,  # noqa: SLF001
+    "verify_finished": Transcript._verify_finished,  # noqa: SLF001
+    "preflight_finished": Transcript._preflight_finished,  # noqa: SLF001
+    "observation": Transcript._observation,  # noqa: SLF001
+    "restarted": Transcript._observation,  # noqa: SLF001
+    "premature_stop": Transcript._premature_stop,  # noqa: SLF001
+}
