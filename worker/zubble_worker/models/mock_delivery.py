@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from zubble_worker.models import wire
-from zubble_worker.models.performance import Piece, Playback, count_tokens
+from zubble_worker.models.performance import Piece, Playback
+from zubble_worker.models.scripted_reply import INVALID_UTF8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from zubble_worker.models.mock_http import Exchange
     from zubble_worker.models.performance import Performance
-    from zubble_worker.models.script import Fault, ScriptedReply
+    from zubble_worker.models.scripted_reply import Fault, ScriptedReply
 
 _HTML: Final = b"<!DOCTYPE html><html><head><title>Welcome</title></head><body>It works!</body></html>"
 _MALFORMED: Final = b'data: {"choices": [{"index": 0, "delta": {"content": "ha\n\n'
@@ -123,20 +124,18 @@ class Delivery:
                 await self.exchange.write(_MALFORMED)
                 return False
             case "invalid_utf8":
-                await self.exchange.write(chunks.invalid_utf8())
+                await self.exchange.write(chunks.raw_text(INVALID_UTF8))
                 return False
             case "big_chunk":
-                text = "big " * (fault.size // 4)
-                self.call.completion_tokens += (counted := count_tokens(text))
-                await self.exchange.write(chunks.piece(Piece("text", text, counted)))
+                # Not counted: no endpoint that keeps max_tokens can bill it.
+                await self.exchange.write(chunks.piece(Piece("text", fault.big_text, 0)))
                 return False
         return True
 
     def _usage(self) -> dict[str, Any]:
-        reasoning = sum(piece.tokens for piece in self.played.pieces if piece.channel == "reasoning")
         return wire.usage(
             self.call.prompt_tokens,
             self.call.completion_tokens,
             cached=self.reply.cached_tokens,
-            reasoning=reasoning,
+            reasoning=self.played.reasoning_tokens,
         )

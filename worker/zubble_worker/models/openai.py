@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
 import ssl
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx
@@ -16,6 +14,7 @@ import httpx
 from zubble_queue.errors import ModelUnavailable, OperatorError
 from zubble_worker.models import chunk, pricing
 from zubble_worker.models.failure import TryFailed, html_failure, http_failure, presentable
+from zubble_worker.models.keys import checked_key, read_key
 from zubble_worker.models.query import Query
 from zubble_worker.models.request import request_body
 from zubble_worker.models.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
@@ -54,7 +53,7 @@ class OpenAIModel:
     ) -> None:
         if config.model is None:
             raise OperatorError("A model needs a name to be asked for: use config.named(NAME).")
-        self._config, self._key = config, _checked_key(api_key)
+        self._config, self._key = config, checked_key(api_key)
         self._price = pricing.resolve(config)
         self._url = f"{config.base_url}/chat/completions"
         self._headers = _headers(self._key)
@@ -193,37 +192,6 @@ class OpenAIModel:
             case httpx.UnsupportedProtocol() | httpx.LocalProtocolError():
                 return TryFailed("request", said, permanent=True)
         return TryFailed("reset", said, may_be_billed=assembly.accepted)
-
-
-def read_key(name: str, config: ModelConfig) -> str | None:
-    """The key from where the table `[models.NAME]` says; None where it names no place.
-
-    Raises:
-        OperatorError: It is not there; the message names the place, never the content.
-    """
-    if config.api_key_env is not None:
-        key = os.environ.get(config.api_key_env, "")
-        place = f"the environment variable {config.api_key_env}"
-    elif config.api_key_file is not None:
-        place = f"the file {config.api_key_file}"
-        try:
-            key = Path(config.api_key_file).expanduser().read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as problem:
-            raise OperatorError(f"The key of model {name!r} cannot be read from {place}.") from problem
-    else:
-        return None
-    if not key.strip():
-        raise OperatorError(f"The key of model {name!r} is missing: {place} is empty or not set.")
-    return key
-
-
-def _checked_key(key: str | None) -> str | None:
-    if key is None:
-        return None
-    key = key.strip()
-    if not key or not key.isascii() or not key.isprintable() or " " in key:
-        raise OperatorError("The API key holds characters that cannot stand in a header.")
-    return key
 
 
 def _headers(key: str | None) -> dict[str, str]:

@@ -13,13 +13,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from zubble_worker.models.script import spell
+from zubble_worker.models.scripted_reply import spell
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from zubble_queue.contracts.model import Channel
-    from zubble_worker.models.script import Prompt, ScriptedReply
+    from zubble_worker.models.script import Prompt
+    from zubble_worker.models.scripted_reply import ScriptedReply
 
 _TOKEN: Final = re.compile(r" ?\w{1,12}| ?[^\w\s]|\n|[^\S\n]+")
 _TOKENS_PER_MESSAGE: Final = 4
@@ -50,6 +51,10 @@ class Performance:
     @property
     def tokens(self) -> int:
         return sum(piece.tokens for piece in self.pieces)
+
+    @property
+    def reasoning_tokens(self) -> int:
+        return sum(piece.tokens for piece in self.pieces if piece.channel == "reasoning")
 
     def split(self, after_tokens: int) -> tuple[tuple[Piece, ...], tuple[Piece, ...]]:
         """The pieces that start before so many tokens, and the rest."""

@@ -55,10 +55,10 @@ class Chunks:
         """The last event, without choices."""
         return event({**self._common, "choices": [], "usage": value})
 
-    def invalid_utf8(self) -> bytes:
-        """A delta whose text is not UTF-8."""
+    def raw_text(self, text: bytes) -> bytes:
+        """A delta with these very bytes between its quotes."""
         before, after = self._text
-        return before + b'"\xff\xfe\xc3("' + after
+        return before + b'"' + text + b'"' + after
 
     def _chunk(self, delta: dict[str, Any], finish: str | None) -> dict[str, Any]:
         return {**self._common, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}

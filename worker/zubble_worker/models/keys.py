@@ -1,0 +1,44 @@
+"""The endpoint's key: read where the worker's configuration says, and fit to be a header."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zubble_queue.errors import OperatorError
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.model_config import ModelConfig
+
+
+def read_key(name: str, config: ModelConfig) -> str | None:
+    """The key from where the table `[models.NAME]` says; None where it names no place.
+
+    Raises:
+        OperatorError: It is not there; the message names the place, never the content.
+    """
+    if config.api_key_env is not None:
+        key = os.environ.get(config.api_key_env, "")
+        place = f"the environment variable {config.api_key_env}"
+    elif config.api_key_file is not None:
+        place = f"the file {config.api_key_file}"
+        try:
+            key = Path(config.api_key_file).expanduser().read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as problem:
+            raise OperatorError(f"The key of model {name!r} cannot be read from {place}.") from problem
+    else:
+        return None
+    if not key.strip():
+        raise OperatorError(f"The key of model {name!r} is missing: {place} is empty or not set.")
+    return key
+
+
+def checked_key(key: str | None) -> str | None:
+    """The key without its line end. Raises OperatorError where it cannot stand in a header."""
+    if key is None:
+        return None
+    key = key.strip()
+    if not key or not key.isascii() or not key.isprintable() or " " in key:
+        raise OperatorError("The API key holds characters that cannot stand in a header.")
+    return key
