@@ -15,7 +15,7 @@ from typing import Any, Final
 from celery import Celery
 from celery.worker import WorkController
 from celery.worker import state as celery_state
-from kombu import Queue
+from kombu.entity import Queue
 
 from zubble_queue.contracts.envelope import Header
 from zubble_queue.settings import Settings
@@ -42,7 +42,7 @@ def make_app(settings: Settings) -> Celery:
         result_backend=None,
         task_ignore_result=True,
         task_default_queue=queue,
-        task_queues=[Queue(queue)],
+        task_queues=[Queue(queue)],  # type: ignore[no-untyped-call]
         task_create_missing_queues=False,
         task_acks_late=False,
         task_send_sent_event=True,
@@ -126,13 +126,13 @@ class Consumer:
         *,
         name: str,
         body: Callable[[Any, Header], str],
-        on_end: Callable[[], None],
+        on_end: Callable[[], object],
     ) -> None:
         self._app = make_app(settings)
         self._name, self._slots, self._on_end = name, settings.worker.slots, on_end
         self._thread = threading.Thread(target=self._consume, name="celery-consumer", daemon=True)
 
-        @self._app.task(name=TASK_NAME, bind=True, max_retries=0)
+        @self._app.task(name=TASK_NAME, bind=True, max_retries=0)  # type: ignore[untyped-decorator]
         def attempt(task: Any, header: dict[str, Any]) -> str:
             return body(task, Header.model_validate(header))
 
