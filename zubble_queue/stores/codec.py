@@ -1,0 +1,175 @@
+"""Between the strings of Redis and our records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from zubble_queue.contracts.ending import MICRO, Ending, Usage
+from zubble_queue.contracts.envelope import Header, TaskEnvelope
+from zubble_queue.contracts.record import BatchInfo, BatchView, TaskState, TaskView
+from zubble_queue.contracts.task import LoopBudget
+
+USAGE_FIELDS: Final = tuple(Usage.model_fields)
+VIEW_FIELDS: Final = (
+    *(
+        "state",
+        "batch",
+        "source_id",
+        "repeat",
+        "round",
+        "epoch",
+        "abnormal_ends",
+        "task_type",
+        "model",
+        "hash",
+    ),
+    *("cancel", "worker", "created", "claimed", "sealed", "ending"),
+    *(f"usage:{name}" for name in USAGE_FIELDS),
+)
+ENDING_BYTES: Final = 65_536
+"""A longer ending loses its evidence, then all but the first files touched; the event log has both."""
+_FILES_KEPT: Final = 200
+
+Row = Mapping[str, str | None]
+
+
+def seconds(microseconds: str | None) -> float | None:
+    return int(microseconds) / MICRO if microseconds else None
+
+
+def usage(values: Sequence[str | None]) -> Usage:
+    """From the values of USAGE_FIELDS, in order."""
+    return Usage(**{name: int(value or 0) for name, value in zip(USAGE_FIELDS, values, strict=True)})
+
+
+def max_micro_usd(budget: LoopBudget) -> int:
+    """The ceiling in whole micro-USD, rounded down but never to nothing."""
+    return max(1, int(Decimal(str(budget.max_spend_usd)) * MICRO))
+
+
+def task_arguments(envelope: TaskEnvelope) -> tuple[str | int, ...]:
+    """The ten values of `add_tasks.lua`."""
+    return (
+        envelope.task_id,
+        envelope.source_id,
+        envelope.repeat,
+        envelope.content_hash(),
+        envelope.task_type,
+        envelope.model,
+        envelope.version,
+        envelope.budget.max_tokens,
+        max_micro_usd(envelope.budget),
+        envelope.model_dump_json(),
+    )
+
+
+def task_view(task_id: str, values: Sequence[str | None], lease_until: float | None) -> TaskView:
+    """From the values of VIEW_FIELDS, in order, and the lease's score.
+
+    The ending's usage is the ledger's: it also knows what lost attempts and unsettled calls cost.
+    """
+    row = dict(zip(VIEW_FIELDS, values, strict=True))
+    settled = usage([row[f"usage:{name}"] for name in USAGE_FIELDS])
+    ending = Ending.model_validate_json(row["ending"]) if row["ending"] else None
+    return TaskView(
+        task_id=task_id,
+        batch=_text(row, "batch"),
+        source_id=_text(row, "source_id"),
+        repeat=_int(row, "repeat"),
+        state=TaskState(_text(row, "state")),
+        round=_int(row, "round"),
+        attempt=_int(row, "epoch"),
+        abnormal_ends=_int(row, "abnormal_ends"),
+        task_type=_text(row, "task_type"),
+        model=_text(row, "model"),
+        content_hash=_text(row, "hash"),
+        cancel_requested=row["cancel"] == "1",
+        worker=_text(row, "worker"),
+        created_at=_int(row, "created") / MICRO,
+        claimed_at=seconds(row["claimed"]),
+        sealed_at=seconds(row["sealed"]),
+        lease_until=lease_until / MICRO if lease_until else None,
+        usage=settled,
+        ending=ending.model_copy(update={"usage": settled}) if ending else None,
+    )
+
+
+def batch_view(row: Row) -> BatchView:
+    """From the whole hash of a batch."""
+    states = _numbers(row, "state:")
+    stored = _text(row, "state")
+    total = _int(row, "total")
+    done = stored == "open" and 0 < total <= states.get(TaskState.SEALED, 0)
+    return BatchView.model_validate(
+        {
+            "info": BatchInfo.model_validate_json(_text(row, "info")),
+            "state": "done" if done else stored,
+            "created_at": _int(row, "created") / MICRO,
+            "total": total,
+            "states": states,
+            "outcomes": _numbers(row, "outcome:"),
+            "usage": usage([row.get(f"usage:{name}") for name in USAGE_FIELDS]),
+            "tokens_saved": _int(row, "tokens_saved"),
+            "phase_seconds": {name: total / MICRO for name, total in _numbers(row, "phase:").items()},
+            "requeues": _int(row, "requeues"),
+        }
+    )
+
+
+def header(row: Sequence[Any]) -> Header | None:
+    """From a row of `announce.lua`; None when the envelope is of a form this version cannot read."""
+    task_id, envelope, epoch, round_, push = row
+    raw = json.loads(envelope)
+    try:
+        return Header(
+            task_id=task_id,
+            batch=raw["batch"],
+            source_id=raw["source_id"],
+            repeat=raw["repeat"],
+            attempt=int(epoch) + 1,
+            round=int(round_),
+            push=int(push),
+            task_type=raw["task_type"],
+            model=raw["model"],
+            budget=LoopBudget.model_validate(raw["budget"]),
+            labels=raw["labels"],
+        )
+    except (KeyError, ValidationError):
+        return None
+
+
+def ending_json(ending: Ending) -> str:
+    """At most ENDING_BYTES long; what does not fit is named in the evidence."""
+    text = _dump(ending)
+    if len(text.encode()) <= ENDING_BYTES:
+        return text
+    omitted = {"omitted": "evidence"}
+    text = _dump(ending.model_copy(update={"evidence": omitted}))
+    if len(text.encode()) <= ENDING_BYTES:
+        return text
+    omitted = {"omitted": f"evidence, and files_touched after the first {_FILES_KEPT}"}
+    files = tuple(path[:_FILES_KEPT] for path in ending.files_touched[:_FILES_KEPT])
+    return _dump(ending.model_copy(update={"evidence": omitted, "files_touched": files}))
+
+
+def _dump(ending: Ending) -> str:
+    return ending.model_dump_json(exclude={"usage"})
+
+
+def _text(row: Row, field: str) -> str:
+    return row.get(field) or ""
+
+
+def _int(row: Row, field: str) -> int:
+    return int(row.get(field) or 0)
+
+
+def _numbers(row: Row, prefix: str) -> dict[str, int]:
+    """Counters that are not zero, by what follows the prefix."""
+    found = {field.removeprefix(prefix): _int(row, field) for field in row if field.startswith(prefix)}
+    return {name: value for name, value in found.items() if value}

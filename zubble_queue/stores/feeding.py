@@ -1,0 +1,121 @@
+"""The feeder's side of the store: leadership, announcing, reaping, and the census."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import structlog
+
+from zubble_queue.contracts.envelope import Header
+from zubble_queue.contracts.record import Census, Reaped
+from zubble_queue.stores import codec
+from zubble_queue.stores.connection import ANSWER_SECONDS, micro
+from zubble_queue.stores.submitting import Submitting
+
+_CHUNK: Final = 200
+"""Tasks per announcing or reaping script call."""
+_BLOCK_SECONDS: Final = ANSWER_SECONDS / 2
+"""A blocking command must answer before the connection gives it up."""
+
+logger = structlog.get_logger(__name__)
+
+
+class Feeding(Submitting):
+    """Safe with several feeders at once: each step is one script; leadership only saves work."""
+
+    async def lead(self, role: str, holder: str, ttl_seconds: float) -> bool:
+        """Take or keep a role; False while another holder's time has not run out."""
+        return bool(await self._run("lead", role, holder, max(1, round(ttl_seconds * 1_000))))
+
+    async def resign(self, role: str, holder: str) -> None:
+        """Give a role up, if it is held."""
+        await self._run("resign", role, holder)
+
+    async def announce(self, limit: int) -> list[Header]:
+        """Take at most `limit` waiting tasks, oldest batch first; their messages are the caller's to send."""
+        headers: list[Header] = []
+        while (most := min(_CHUNK, limit - len(headers))) > 0:
+            rows = await self._run("announce", most)
+            headers += _headers(rows)
+            if len(rows) < most:
+                break
+        return headers
+
+    async def reannounce(self, older_than_seconds: float, limit: int) -> list[Header]:
+        """Headers, with a higher push, of tasks announced that long ago and not claimed since."""
+        if limit < 1:
+            return []
+        return _headers(await self._run("reannounce", micro(older_than_seconds), limit))
+
+    async def announced(self) -> int:
+        """How many tasks are announced and not yet claimed."""
+        return int(await self._do("ZCARD", self._keys.announced))
+
+    async def reap(self) -> Reaped:
+        """Take expired leases away: back to the queue, or sealed `stuck` at max_attempts."""
+        requeued: list[str] = []
+        stuck: list[str] = []
+        seen = _CHUNK
+        while seen == _CHUNK:
+            seen, again, ended = await self._run("reap", _CHUNK)
+            requeued += again
+            stuck += ended
+        return Reaped(tuple(requeued), tuple(stuck))
+
+    async def wait_for_work(self, timeout_seconds: float) -> None:
+        """Return when something happened that a feeder should look at, or at the timeout."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_seconds
+        while (left := deadline - clock()) > 0:
+            if await self._do("BLPOP", self._keys.wake, max(0.01, min(left, _BLOCK_SECONDS))):
+                return
+
+    async def census(self) -> Census:
+        """Compare records, indexes and counters, and mend what disagrees.
+
+        A counter is mended only in a batch that did not move while it was counted, so a busy one waits for a
+        quieter moment. Batches that are done are left alone.
+        """
+        findings = _Findings(orphans=await self._run("sweep"))
+        for name in await self._batch_names():
+            if await self._do("TTL", self._keys.batch(name)) < 0:
+                await self._inspect(name, findings)
+        return Census(tuple(findings.put_back), tuple(findings.orphans), tuple(findings.miscounted))
+
+    async def _inspect(self, batch: str, findings: _Findings) -> None:
+        key = self._keys.batch(batch)
+        state, changes = (await self._pipe([("HMGET", key, "state", "changes")]))[0]
+        if state == "cancelled":
+            await self.cancel_batch(batch)
+            return
+        counters: Counter[str] = Counter()
+        after = "0"
+        while after:
+            after, orphans, put_back, seen = await self._run("inspect", batch, after, _CHUNK)
+            findings.orphans += orphans
+            findings.put_back += put_back
+            counters.update(seen)
+        pairs = [part for pair in counters.items() for part in pair]
+        if await self._run("recount", batch, changes or "0", *pairs):
+            findings.miscounted.append(batch)
+
+
+@dataclass(slots=True)
+class _Findings:
+    orphans: list[str]
+    put_back: list[str] = field(default_factory=list)
+    miscounted: list[str] = field(default_factory=list)
+
+
+def _headers(rows: Sequence[Sequence[Any]]) -> list[Header]:
+    headers = []
+    for row in rows:
+        if (header := codec.header(row)) is None:
+            logger.warning("a waiting task has an envelope of an unknown form", task_id=row[0])
+        else:
+            headers.append(header)
+    return headers

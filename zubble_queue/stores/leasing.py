@@ -1,0 +1,192 @@
+"""The worker's side of the store: registration, claims, and the writes that a lease's token guards."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from zubble_queue.contracts.ending import Ending, Usage
+from zubble_queue.contracts.envelope import ENVELOPE_VERSION, Header, TaskEnvelope
+from zubble_queue.contracts.event import Event
+from zubble_queue.contracts.journal import JournalEntry
+from zubble_queue.contracts.record import (
+    Checkpoint,
+    Claim,
+    Lease,
+    OverLimit,
+    Refused,
+    Renewal,
+    Reserved,
+    WorkerInfo,
+)
+from zubble_queue.errors import LeaseLost
+from zubble_queue.stores import codec
+from zubble_queue.stores.connection import micro
+from zubble_queue.stores.reading import Reading
+
+EVENT_BYTES: Final = 65_536
+"""The most one event may take as JSON; longer values belong in the artifact store."""
+LIVE_EVENT_BYTES: Final = 8 * 1_048_576
+"""The most a task's events may take in Redis before a checkpoint moves them to a segment."""
+CHECKPOINT_BYTES: Final = 65_536
+JOURNAL_ENTRIES: Final = 500
+"""The newest trials that are kept."""
+
+
+class Leasing(Reading):
+    """Every guarded write raises LeaseLost when its token is not the current one, and may be repeated."""
+
+    async def register(self, info: WorkerInfo, *, ttl_seconds: float) -> None:
+        """Say that a worker lives; to be repeated well within the ttl."""
+        await self._run("register", info.worker_id, info.model_dump_json(), round(ttl_seconds * 1_000))
+
+    async def unregister(self, worker_id: str) -> None:
+        """A worker takes no more tasks; its leases stay its own."""
+        await self._run("unregister", worker_id)
+
+    async def claim(self, header: Header, *, worker_id: str, lease_id: str | None = None) -> Claim | Refused:
+        """Take the lease a message announces.
+
+        Args:
+            header: The message; it is a hint, and the record decides.
+            worker_id: Who will run it.
+            lease_id: 128 random bits in hex, by default fresh ones; the same id may claim again after a
+                lost answer and gets the same lease.
+        """
+        lease_id = lease_id or secrets.token_hex(16)
+        answer = await self._run(
+            "claim", header.task_id, header.attempt, header.round, ENVELOPE_VERSION, worker_id, lease_id
+        )
+        if answer[0] != "granted":
+            return Refused(answer[0])
+        batch, round_, envelope, wallclock, checkpoint, last_seq, previous_end, *used = answer[1]
+        return Claim(
+            lease=Lease(header.task_id, batch, header.attempt, lease_id, int(round_)),
+            envelope=TaskEnvelope.model_validate_json(envelope),
+            usage=codec.usage(used),
+            wallclock_used_seconds=codec.seconds(wallclock) or 0.0,
+            checkpoint=Checkpoint.model_validate_json(checkpoint) if checkpoint else None,
+            last_seq=int(last_seq),
+            previous_end=previous_end or "none",
+        )
+
+    async def renew(self, lease: Lease) -> Renewal:
+        """Keep the lease; it may have expired, as long as it has not been reaped."""
+        held, cancel = await self._run("renew", lease.task_id, lease.token)
+        return Renewal(held=bool(held), cancel=bool(cancel))
+
+    async def reserve(
+        self, lease: Lease, call_id: str, *, tokens: int, micro_usd: int
+    ) -> Reserved | OverLimit:
+        """Put the most a call can cost on the task's books, before the call."""
+        answer = await self._run("reserve", lease.task_id, lease.token, call_id, tokens, micro_usd)
+        if answer[0] == "lost":
+            raise _lost(lease)
+        if answer[0] == "reserved":
+            return Reserved(call_id)
+        return OverLimit(answer[0], answer[1])
+
+    async def settle(self, lease: Lease, call_id: str, usage: Usage) -> None:
+        """Replace a reservation by what the call really cost, which may be more; idempotent by call_id."""
+        amounts = [part for name in codec.USAGE_FIELDS for part in (name, getattr(usage, name))]
+        _kept(lease, await self._run("settle", lease.task_id, lease.token, call_id, *amounts))
+
+    async def append(self, lease: Lease, events: Sequence[Event]) -> None:
+        """Add events behind the task's last one; those already there are passed over.
+
+        Raises:
+            ValueError: An event is over EVENT_BYTES, a seq is missing, or the live log is over
+                LIVE_EVENT_BYTES and waits for a checkpoint with segments.
+        """
+        if not events:
+            return
+        pairs = [part for event in events for part in (event.seq, _event_json(event))]
+        await self._refuse_when_full()
+        answer = await self._run("append", lease.task_id, lease.token, LIVE_EVENT_BYTES, *pairs)
+        if answer[0] == "lost":
+            raise _lost(lease)
+        if answer[0] == "gap":
+            raise ValueError(f"event seqs must go on from {answer[1]} without a gap")
+        if answer[0] == "full":
+            raise ValueError(f"{answer[1]:,} bytes of live events: move them to a segment first")
+
+    async def checkpoint(self, lease: Lease, checkpoint: Checkpoint) -> None:
+        """Say from where the next attempt can go on, and drop the live events its segments hold.
+
+        Raises:
+            ValueError: It is over CHECKPOINT_BYTES, or names events that were never appended.
+        """
+        text = checkpoint.model_dump_json()
+        if len(text) > CHECKPOINT_BYTES:
+            raise ValueError(
+                f"a checkpoint of {len(text):,} bytes is over {CHECKPOINT_BYTES:,}: merge segments"
+            )
+        has_segments = int(bool(checkpoint.segments))
+        answer = await self._run("checkpoint", lease.task_id, lease.token, checkpoint.seq, has_segments, text)
+        if answer[0] == "lost":
+            raise _lost(lease)
+        if answer[0] == "ahead":
+            raise ValueError(f"a checkpoint at event {checkpoint.seq}, but the last event is {answer[1]}")
+
+    async def record(self, lease: Lease, entry: JournalEntry) -> None:
+        """Keep one trial in the task's journal, which holds the newest JOURNAL_ENTRIES."""
+        await self._refuse_when_full()
+        text = entry.model_dump_json()
+        _kept(lease, await self._run("record", lease.task_id, lease.token, JOURNAL_ENTRIES, text))
+
+    async def seal(self, lease: Lease, ending: Ending) -> None:
+        """End the task's round: its ending, its worklog entry and its batch's counters in one step.
+
+        The usage of record is the ledger's, not the ending's; calls still open are charged in full.
+        """
+        phases = [part for name, time in ending.seconds.items() for part in (name, micro(time))]
+        arguments = (
+            ending.outcome,
+            ending.tokens_saved,
+            codec.ending_json(ending),
+            await self._worklog_entry(lease, ending),
+            *phases,
+        )
+        _kept(lease, await self._run("seal", lease.task_id, lease.token, *arguments))
+
+    async def release(self, lease: Lease, *, cause: str, charge: bool) -> None:
+        """Give the task back to the queue.
+
+        Args:
+            lease: What is given back.
+            cause: One sentence for the record.
+            charge: True counts it as a failed attempt; the one that reaches max_attempts is sealed `infra`.
+                False is a hand-over.
+        """
+        _kept(lease, await self._run("release", lease.task_id, lease.token, cause[:1_000], int(charge)))
+
+    async def set_preflighted(self, content_hash: str) -> None:
+        """Remember that this content has passed its preflight."""
+        ttl = self._options.record_ttl_seconds
+        await self._do("SET", self._keys.preflight(content_hash), "1", "EX", ttl)
+
+    async def _worklog_entry(self, lease: Lease, ending: Ending) -> str:
+        usage_fields = (f"usage:{name}" for name in codec.USAGE_FIELDS)
+        key = self._keys.task(lease.task_id)
+        envelope, *settled = await self._do("HMGET", key, "envelope", *usage_fields)
+        if envelope is None:
+            raise _lost(lease)
+        of_record = ending.model_copy(update={"usage": codec.usage(settled)})
+        return of_record.output(TaskEnvelope.model_validate_json(envelope).task).worklog_entry
+
+
+def _event_json(event: Event) -> str:
+    text = event.model_dump_json()
+    if (size := len(text.encode())) > EVENT_BYTES:
+        raise ValueError(f"event {event.seq} ({event.type}) has {size:,} bytes; {EVENT_BYTES:,} is the most")
+    return text
+
+
+def _kept(lease: Lease, answer: int) -> None:
+    if not answer:
+        raise _lost(lease)
+
+
+def _lost(lease: Lease) -> LeaseLost:
+    return LeaseLost(f"Attempt {lease.epoch} no longer owns task {lease.task_id}.")

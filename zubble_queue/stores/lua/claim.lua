@@ -1,0 +1,49 @@
+#!lua
+-- id, attempt, round, newest version, worker, lease id -> {'granted', epoch, ...} | {reason}
+local id, attempt, worker = arg(1), number(2), arg(5)
+local key = task_key(id)
+local record = fields(key, 'state', 'epoch', 'round', 'version', 'token', 'cancel', 'batch', 'outcome')
+local state, epoch, batch = record[1], tonumber(record[2]), record[7]
+local token = int(attempt) .. ':' .. arg(6)
+
+local function refusal()
+  if not state then
+    return 'unknown'
+  elseif tonumber(record[4]) > number(4) then
+    return 'version'
+  elseif state == 'sealed' then
+    return record[8] == 'cancelled' and 'cancelled' or 'sealed'
+  elseif record[6] == '1' or batch_cancelled(batch) then
+    return 'cancelled'
+  elseif state == 'running' then
+    return 'leased'
+  elseif attempt ~= epoch + 1 or arg(3) ~= record[3] then
+    return 'stale'
+  elseif state ~= 'queued' then
+    return 'paused'
+  end
+end
+
+local function grant()
+  redis.call('HSET', key, 'epoch', int(attempt), 'token', token, 'worker', worker, 'mark', int(NOW), 'push', 0)
+  redis.call('HSETNX', key, 'claimed', int(NOW))
+  redis.call('ZADD', P .. 'leases', int(NOW + LEASE), id)
+  redis.call('ZREM', P .. 'announced', id)
+  redis.call('ZREM', batch_key(batch) .. ':waiting', id)
+  redis.call('HINCRBY', P .. 'busy', worker, 1)
+  move(id, batch, 'queued', 'running')
+end
+
+local asked_again = state == 'running' and record[5] == token
+if not asked_again then
+  local reason = refusal()
+  if reason then
+    return {reason}
+  end
+  grant()
+end
+
+local given = fields(key, 'batch', 'round', 'envelope', 'wallclock', 'checkpoint', 'last_seq', 'previous_end',
+  'usage:calls', 'usage:estimated_calls', 'usage:prompt_tokens', 'usage:completion_tokens', 'usage:cached_tokens',
+  'usage:reasoning_tokens', 'usage:spend_micro_usd')
+return {'granted', given}

@@ -1,0 +1,171 @@
+-- Put in front of every script, after its first line. All times are microseconds by the server's clock.
+local P = KEYS[1]
+local clock = redis.call('TIME')
+local NOW = clock[1] * 1000000 + clock[2]
+local RECORD_TTL = tonumber(ARGV[1])
+local LEASE = tonumber(ARGV[2])
+local MAX_ATTEMPTS = tonumber(ARGV[3])
+local BATCH_GRACE = 86400
+local WAKE_TTL = 3600
+
+local function arg(i)
+  return ARGV[i + 3]
+end
+
+local function number(i)
+  return tonumber(arg(i))
+end
+
+local function int(n)
+  return string.format('%.0f', n)
+end
+
+local function task_key(id)
+  return P .. 'task:' .. id
+end
+
+local function batch_key(name)
+  return P .. 'batch:' .. name
+end
+
+local function fields(key, ...)
+  return redis.call('HMGET', key, ...)
+end
+
+local function wake()
+  redis.call('LPUSH', P .. 'wake', '1')
+  redis.call('LTRIM', P .. 'wake', 0, 0)
+  redis.call('EXPIRE', P .. 'wake', WAKE_TTL)
+end
+
+local function changed(batch)
+  redis.call('HINCRBY', batch_key(batch), 'changes', 1)
+  redis.call('PUBLISH', P .. 'changes:' .. batch, '1')
+end
+
+local function held(id, token)
+  local record = fields(task_key(id), 'state', 'token')
+  return record[1] == 'running' and record[2] == token
+end
+
+local function move(id, batch, from, to)
+  redis.call('HSET', task_key(id), 'state', to)
+  redis.call('HINCRBY', batch_key(batch), 'state:' .. from, -1)
+  redis.call('HINCRBY', batch_key(batch), 'state:' .. to, 1)
+  changed(batch)
+end
+
+local function batch_cancelled(batch)
+  return redis.call('HGET', batch_key(batch), 'state') == 'cancelled'
+end
+
+-- An event the store itself writes; the attempt's own come from the worker.
+local function note(id, attempt, kind, data)
+  local seq = redis.call('HINCRBY', task_key(id), 'last_seq', 1)
+  local event = cjson.encode({seq = seq, time = NOW / 1000000, attempt = tonumber(attempt), type = kind, data = data})
+  redis.call('XADD', task_key(id) .. ':events', seq .. '-0', 'e', event)
+  redis.call('HINCRBY', task_key(id), 'live_bytes', #event)
+end
+
+local function charge(id, batch, field, amount)
+  if amount ~= 0 then
+    redis.call('HINCRBY', task_key(id), 'usage:' .. field, int(amount))
+    redis.call('HINCRBY', batch_key(batch), 'usage:' .. field, int(amount))
+  end
+end
+
+-- A call that was begun and never settled may have been paid for: charge all of what was reserved.
+local function settle_open_calls(id, batch)
+  local calls_key = task_key(id) .. ':calls'
+  local calls = redis.call('HGETALL', calls_key)
+  for i = 1, #calls, 2 do
+    local tokens, micro_usd = calls[i + 1]:match('^open:(%d+):(%d+)$')
+    if tokens then
+      redis.call('HSET', calls_key, calls[i], 'settled:' .. tokens .. ':' .. micro_usd)
+      charge(id, batch, 'calls', 1)
+      charge(id, batch, 'estimated_calls', 1)
+      charge(id, batch, 'completion_tokens', tonumber(tokens))
+      charge(id, batch, 'spend_micro_usd', tonumber(micro_usd))
+    end
+  end
+  redis.call('HDEL', task_key(id), 'open_tokens', 'open_micro_usd')
+end
+
+-- An attempt without contact freezes itself after two thirds of a lease: what lies beyond was not its time.
+local function charge_wallclock(id)
+  local mark = tonumber(redis.call('HGET', task_key(id), 'mark') or NOW)
+  local spent = math.max(0, math.min(NOW - mark, LEASE * 2 / 3))
+  redis.call('HINCRBY', task_key(id), 'wallclock', int(spent))
+  redis.call('HSET', task_key(id), 'mark', int(NOW))
+end
+
+local function end_lease(id)
+  local worker = redis.call('HGET', task_key(id), 'worker') or ''
+  redis.call('ZREM', P .. 'leases', id)
+  if redis.call('HINCRBY', P .. 'busy', worker, -1) <= 0 then
+    redis.call('HDEL', P .. 'busy', worker)
+  end
+end
+
+local function put_in_waiting(id, batch)
+  local record = fields(task_key(id), 'ordinal')
+  local created = redis.call('HGET', batch_key(batch), 'created')
+  redis.call('ZREM', P .. 'announced', id)
+  redis.call('ZADD', batch_key(batch) .. ':waiting', record[1], id)
+  redis.call('ZADD', P .. 'feeding', created, batch)
+  wake()
+end
+
+local function requeue(id, batch, previous_end)
+  end_lease(id)
+  redis.call('HSET', task_key(id), 'previous_end', previous_end, 'push', 0)
+  redis.call('HINCRBY', batch_key(batch), 'requeues', 1)
+  move(id, batch, 'running', 'queued')
+  put_in_waiting(id, batch)
+end
+
+local function let_batch_expire_when_done(batch)
+  local key = batch_key(batch)
+  local counters = fields(key, 'state', 'total', 'state:sealed')
+  local total = tonumber(counters[2] or 0)
+  if counters[1] ~= 'loading' and total > 0 and tonumber(counters[3] or 0) >= total then
+    for _, suffix in ipairs({'', ':tasks', ':waiting'}) do
+      redis.call('EXPIRE', key .. suffix, RECORD_TTL + BATCH_GRACE)
+    end
+  end
+end
+
+-- The one way into `sealed`. `from` is the state before; `ending` is JSON without usage, which is the ledger's.
+local function seal(id, batch, from, outcome, ending)
+  if from == 'running' then
+    settle_open_calls(id, batch)
+    end_lease(id)
+  end
+  redis.call('ZREM', batch_key(batch) .. ':waiting', id)
+  redis.call('ZREM', P .. 'announced', id)
+  redis.call('HSET', task_key(id), 'ending', ending, 'outcome', outcome, 'sealed', int(NOW))
+  redis.call('HINCRBY', batch_key(batch), 'outcome:' .. outcome, 1)
+  move(id, batch, from, 'sealed')
+  for _, suffix in ipairs({'', ':events', ':calls', ':journal'}) do
+    redis.call('EXPIRE', task_key(id) .. suffix, RECORD_TTL)
+  end
+  let_batch_expire_when_done(batch)
+  wake()
+end
+
+-- Seal on the store's own account: nobody runs the task, so nobody else can.
+local function seal_unattended(id, batch, from, stop, reason, evidence)
+  note(id, redis.call('HGET', task_key(id), 'epoch'), 'sealed', {outcome = stop, reason = reason})
+  seal(id, batch, from, stop, cjson.encode({stop = stop, verdict = 'not_run', reason = reason, evidence = evidence}))
+end
+
+-- How leases ended that did not end well: the evidence of a stuck task.
+local function remember_end(id, cause)
+  local record = fields(task_key(id), 'ends', 'epoch', 'worker')
+  local ends = record[1] and cjson.decode(record[1]) or {}
+  if #ends < 20 then
+    ends[#ends + 1] = {attempt = tonumber(record[2]), worker = record[3], cause = cause, time = NOW / 1000000}
+    redis.call('HSET', task_key(id), 'ends', cjson.encode(ends))
+  end
+  return ends
+end

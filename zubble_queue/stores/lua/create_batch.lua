@@ -1,0 +1,10 @@
+#!lua
+-- name, info -> 1 if created, 0 if it was there
+local key = batch_key(arg(1))
+if redis.call('EXISTS', key) == 1 then
+  return 0
+end
+redis.call('HSET', key, 'info', arg(2), 'state', 'loading', 'created', int(NOW), 'total', 0, 'ordinal', 0)
+redis.call('EXPIRE', key, RECORD_TTL + BATCH_GRACE)
+redis.call('ZADD', P .. 'batches', int(NOW), arg(1))
+return 1
