@@ -1,0 +1,49 @@
+# One image for every role:  docker build -t zubble-queue:dev .
+#
+#   --build-arg BASE_IMAGE=…         any Debian with Python 3.11 or later
+#   --build-arg EXTRAS=all           extras of the package; default: worker
+#   --build-arg EXTRA_PACKAGES=s3fs  further Python packages, as a driver for the artifact store
+#   --build-arg SYSTEM_PACKAGES=""   when the base has bubblewrap and libseccomp already
+#
+# Where a folder wheelhouse/ with all wheels lies beside this file, no package index is asked:
+#   pip wheel -c requirements-ci.txt -w wheelhouse '.[worker]' hatchling
+
+ARG BASE_IMAGE=python:3.13-slim-bookworm
+
+FROM ${BASE_IMAGE} AS build
+ARG EXTRAS=worker
+ARG EXTRA_PACKAGES=""
+WORKDIR /src
+COPY requirements-ci.txt wheelhouse* /wheelhouse/
+COPY pyproject.toml README.md CHANGELOG.md LICENSE ./
+COPY zubble_queue zubble_queue
+COPY worker worker
+COPY sandbox sandbox
+RUN python3 -m venv /opt/zubble \
+    && if ls /wheelhouse/*.whl >/dev/null 2>&1; then offline="--no-index --find-links /wheelhouse"; fi \
+    && /opt/zubble/bin/pip install --no-cache-dir --no-compile ${offline:-} -c /wheelhouse/requirements-ci.txt \
+        "/src[${EXTRAS}]" ${EXTRA_PACKAGES} \
+    && /opt/zubble/bin/zubble --help >/dev/null
+
+FROM ${BASE_IMAGE}
+ARG SYSTEM_PACKAGES="bubblewrap libseccomp2 util-linux"
+RUN if [ -n "${SYSTEM_PACKAGES}" ]; then \
+        apt-get update \
+        && apt-get install -y --no-install-recommends ${SYSTEM_PACKAGES} \
+        && rm -rf /var/lib/apt/lists/*; \
+    fi \
+    && groupadd --gid 10001 zubble \
+    && useradd --uid 10001 --gid 10001 --home-dir /var/lib/zubble --create-home --shell /usr/sbin/nologin zubble
+COPY --from=build /opt/zubble /opt/zubble
+ENV PATH=/opt/zubble/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PYTHONUNBUFFERED=1 \
+    ZUBBLE_HOME=/var/lib/zubble
+# Works with a read-only root when these two are writable.
+VOLUME ["/var/lib/zubble", "/tmp"]
+WORKDIR /var/lib/zubble
+USER 10001:10001
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=60s --timeout=20s --start-period=30s CMD ["zubble", "doctor"]
+ENTRYPOINT ["zubble"]
+CMD ["--help"]
