@@ -1,0 +1,173 @@
+"""Sees text that repeats itself while it streams (Z14, Z15, C1..C6, C37).
+
+`RepetitionDetector` counts and reports, `StreamGuard` acts on a model's stream, `detect_file` reads a file.
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, Self, get_args
+
+from zubble_queue.contracts.ending import Stop
+from zubble_queue.contracts.model import Channel, Cut
+from zubble_queue.errors import BadInput
+from zubble_worker.observers import Scope
+from zubble_worker.observers.ladder import CUTTING, GRADUATED, Fired, Ladder, ladder_for
+from zubble_worker.observers.stream import Stream
+
+EVIDENCE_CHARS: Final = 300
+"""How much of the text goes into the record. It is never shown to the model (invariant 5)."""
+
+_PLACES: Final[dict[Channel, str]] = {
+    "text": "in the text",
+    "reasoning": "in the reasoning",
+    "tool": "in the arguments of a tool call",
+}
+_CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
+_BATCH_CHARS: Final = 64
+"""Deltas are counted together when so many characters have come; a verdict is at most as many tokens late."""
+_SLICE_CHARS: Final = 8_192
+"""A huge delta is taken in slices, so that it is cut where the loop is."""
+_STATE_VERSION: Final = 1
+
+
+class RepetitionDetector:
+    """Counts repetition in one reply, in each channel for itself. Pure: no I/O, no clock.
+
+    Deltas may be cut anywhere: the same text reaches the same rungs at the same tokens.
+
+    Args:
+        ladder: What happens at which count. Ladders are validated when they are made.
+    """
+
+    def __init__(self, ladder: Ladder = GRADUATED) -> None:
+        self.ladder = ladder
+        self._streams: dict[Channel, Stream] = {}
+        self.reset("stream")
+
+    def feed(self, channel: Channel, text: str) -> list[Fired]:
+        """Take the next delta; returns the rungs reached, in order, up to a few deltas late."""
+        stream = self._streams[channel]
+        stream.pending += text
+        return stream.take() if len(stream.pending) >= _BATCH_CHARS else []
+
+    def finish(self) -> list[Fired]:
+        """Take what is left at the end of the reply; harmless when repeated."""
+        return [fired for stream in self._streams.values() for fired in stream.take(ended=True)]
+
+    def tokens(self, channel: Channel) -> int:
+        """How many tokens of a channel have been counted."""
+        return self._streams[channel].saturation.tokens
+
+    def tail(self, channel: Channel) -> str:
+        """The last 600 characters counted. Possibly degenerate: for records and judges, not for prompts."""
+        return self._streams[channel].tail
+
+    def reset(self, scope: Scope) -> None:  # noqa: ARG002 - every observer has it; these counters outlive nothing
+        """Forget everything: no text counter lives longer than a reply, hence none than a context (C37)."""
+        self._streams = {channel: Stream.new(channel, self.ladder) for channel in _CHANNELS}
+
+    def state(self) -> dict[str, Any]:
+        """Everything, as JSON."""
+        streams = {channel: stream.state() for channel, stream in self._streams.items()}
+        return {"version": _STATE_VERSION, "ladder": self.ladder.state(), "streams": streams}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Self:
+        """The detector that `state` was taken from. Raises ValueError when it is of another version."""
+        if state.get("version") != _STATE_VERSION:
+            raise ValueError(f"detector state of version {state.get('version')!r}, not {_STATE_VERSION}")
+        detector = cls(Ladder.from_state(state["ladder"]))
+        for channel in _CHANNELS:
+            kept = state["streams"][channel]
+            detector._streams[channel] = Stream.from_state(channel, detector.ladder, kept)
+        return detector
+
+
+class StreamGuard:
+    """Watches one reply (a StreamWatcher): orders the cut at the rung that kills, keeps what else was seen.
+
+    Reading `fired`, `nudge_due`, `nudge_text` or `tokens` means that the reply has ended.
+    """
+
+    def __init__(self, ladder: Ladder = GRADUATED) -> None:
+        self._detector = RepetitionDetector(ladder)
+        self._fired: list[Fired] = []
+        self.cut: Cut | None = None
+        """The order, once given."""
+
+    def feed(self, channel: Channel, text: str) -> Cut | None:
+        if len(text) > _SLICE_CHARS:
+            return self._feed_slices(channel, text)
+        if fired := self._detector.feed(channel, text):
+            self._act(fired)
+        return self.cut
+
+    def _feed_slices(self, channel: Channel, text: str) -> Cut | None:
+        for start in range(0, len(text), _SLICE_CHARS):
+            if self.feed(channel, text[start : start + _SLICE_CHARS]):
+                break
+        return self.cut
+
+    def _act(self, fired: list[Fired]) -> None:
+        self._fired += fired
+        for one in fired:
+            if one.action in CUTTING and self.cut is None:
+                self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(one))
+
+    def _evidence(self, fired: Fired) -> dict[str, Any]:
+        """The action tells a `restart` (one more try of the call, under another seed) from the end (C1)."""
+        tail = self._detector.tail(fired.channel)[-EVIDENCE_CHARS:]
+        printable = tail.encode("utf-8", "replace").decode("utf-8")
+        return {**fired.as_dict(), "action": fired.action, "text_tail": printable}
+
+    @property
+    def fired(self) -> list[Fired]:
+        """Every rung reached; one that only the very end reached is reported, but cuts nothing any more."""
+        self._fired += self._detector.finish()
+        return self._fired
+
+    @property
+    def nudge_due(self) -> bool:
+        """Whether the next turn should begin with `nudge_text`; a running reply takes nothing in (C4)."""
+        return any(fired.action == "nudge" for fired in self.fired)
+
+    @property
+    def nudge_text(self) -> str:
+        """What to tell the model; empty when nothing is due. Never quotes the loop."""
+        nudge = next((fired for fired in self.fired if fired.action == "nudge"), None)
+        if nudge is None:
+            return ""
+        return (
+            "This note is from the harness, not from the user: your last reply began to repeat itself "
+            f"{_PLACES[nudge.channel]}. Do not go on with it. Say only what is new, and take the next step."
+        )
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens came, in all channels: words and signs, somewhat fewer than a provider counts."""
+        self._fired += self._detector.finish()
+        return sum(self._detector.tokens(channel) for channel in _CHANNELS)
+
+
+def detect_file(path: str | PathLike[str], profile: str = "graduated") -> dict[str, Any]:
+    """What the detector sees in a text file of any size, read as one reply: `zubble detect`.
+
+    Bytes that are not UTF-8 are read as U+FFFD. Raises BadInput when the file cannot be read, and UnknownName
+    for an unknown profile.
+    """
+    detector = RepetitionDetector(ladder_for(profile))
+    fired: list[Fired] = []
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace", newline="") as file:
+            while text := file.read(_SLICE_CHARS):
+                fired += detector.feed("text", text)
+    except OSError as error:
+        raise BadInput([f"{path} cannot be read: {error.strerror or error}."]) from error
+    fired += detector.finish()
+    return {
+        "tokens": detector.tokens("text"),
+        "profile": profile,
+        "fired": [one.as_dict() for one in fired],
+    }
