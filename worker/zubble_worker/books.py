@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from zubble_queue.artifacts import ArtifactStore
-from zubble_queue.stores.redis import RedisStore
-
+from zubble_queue.contracts import identity
 from zubble_queue.contracts.books import Left
 from zubble_queue.contracts.ending import MICRO, Usage
 from zubble_queue.contracts.envelope import BlobRef
@@ -17,11 +17,14 @@ from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.record import Checkpoint, Claim, OverLimit
 from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.errors import BudgetExceededError
+from zubble_queue.stores.redis import RedisStore
 
 CHECKPOINT_SECONDS: Final = 30.0
 """Snapshots of one attempt are at least this far apart (design: section 3.5)."""
 _INLINE_CHARS: Final = 4_096
+_INLINE_BYTES: Final = 32_768
 _BLOB: Final = "$blob"
+_DATA: Final = "$data"
 
 
 class AttemptBooks:
@@ -67,7 +70,7 @@ class AttemptBooks:
         event = Event(
             seq=self._seq + 1, time=self.now(), attempt=self._claim.lease.epoch, type=type_, data=data
         )
-        kept = event.model_copy(update={"data": await self._without_long_strings(data)})
+        kept = event.model_copy(update={"data": await self._small(data)})
         await self._store.append(self._claim.lease, [kept])
         self._seq += 1
         return event
@@ -119,7 +122,7 @@ class AttemptBooks:
         for segment in self._segments:
             for line in (await self._artifacts.aget(segment)).splitlines():
                 event = Event.model_validate_json(line)
-                events.append(event.model_copy(update={"data": await self._with_long_strings(event.data)}))
+                events.append(event.model_copy(update={"data": await self._whole(event.data)}))
         return events
 
     async def _close_segment(self) -> None:
@@ -136,6 +139,21 @@ class AttemptBooks:
             found += batch
             after = batch[-1].seq
         return found
+
+    async def _small(self, data: dict[str, Any]) -> dict[str, Any]:
+        """Data as Redis may hold it; where it is large without its long strings too, one reference."""
+        small: dict[str, Any] = await self._without_long_strings(data)
+        text = identity.canonical_json(small)
+        if len(text) <= _INLINE_BYTES:
+            return small
+        blob = await self._artifacts.aput(text)
+        return {_DATA: blob.ref, "size": blob.size}
+
+    async def _whole(self, data: dict[str, Any]) -> dict[str, Any]:
+        if _DATA in data:
+            data = json.loads(await self._artifacts.aget(data[_DATA]))
+        whole: dict[str, Any] = await self._with_long_strings(data)
+        return whole
 
     async def _without_long_strings(self, value: Any) -> Any:
         """Strings over 4,096 characters become references to the artifact store."""

@@ -162,7 +162,7 @@ def _described(options: CallOptions, reply: Reply, guard: StreamGuard) -> dict[s
         "tool_calls": [list(call) for call in reply.tool_calls],
         "usage": reply.usage.model_dump(),
         "retries": [asdict(retry) for retry in reply.retries],
-        "repetition": [asdict(fired) for fired in guard.fired],
+        "repetition": [fired.as_dict() for fired in guard.fired],
         "tokens_saved": max(options.max_tokens - produced, 0) if was_cut else 0,
         "tokens_per_second": produced / reply.seconds if reply.seconds > 0 else None,
         "seconds": reply.seconds,

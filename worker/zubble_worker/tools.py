@@ -8,7 +8,6 @@ import socket
 import time
 
 from zubble_queue.artifacts import ArtifactStore
-from zubble_queue.stores.redis import RedisStore
 
 from zubble_queue import __version__, registry
 from zubble_queue.contracts.model import Model
@@ -16,6 +15,7 @@ from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.contracts.sandbox import SandboxProvider
 from zubble_queue.errors import CannotStart, OperatorError
 from zubble_queue.settings import Settings
+from zubble_queue.stores.redis import RedisStore
 from zubble_worker.attempt import Tools
 
 

@@ -1,0 +1,111 @@
+"""A loop over a real (local) sandbox, a scripted model and books in memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from zubble_sandbox.local import LocalProvider
+
+from zubble_queue.contracts import identity
+from zubble_queue.contracts.decisions import Decisions
+from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_queue.contracts.model_config import ModelConfig, PriceTable
+from zubble_queue.contracts.sandbox import SandboxSpec
+from zubble_queue.contracts.task import LoopBudget, TaskInput
+from zubble_queue.testing import MemoryBooks, Script, ScriptedModel
+from zubble_worker.check import SandboxChecker
+from zubble_worker.loop import AgentLoop
+from zubble_worker.observers.doom_loop import DoomLoop
+from zubble_worker.stopping import Stopped
+from zubble_worker.transcript import Job, Transcript
+
+PRICED = ModelConfig(
+    backend="scripted",
+    price=PriceTable(input=3.0, output=15.0),
+    retries=0,
+    retry_base_seconds=0,
+    context=32_000,
+)
+
+
+def envelope(
+    *, budget: LoopBudget | None = None, tools: tuple[str, ...] = ("shell",), **fields: Any
+) -> TaskEnvelope:
+    task = TaskInput(
+        task_id=identity.task_id("batch", "one", 1),
+        description="Make the file done.txt.",
+        allowed_tools=tools,
+        success_criteria="done.txt exists.",
+        verify_command="test -f done.txt",
+    )
+    return TaskEnvelope(
+        batch="batch", source_id="one", task=task, model="scripted", budget=budget or LoopBudget(), **fields
+    )
+
+
+@dataclass
+class Run:
+    """What a finished run left behind."""
+
+    stopped: Stopped
+    books: MemoryBooks
+    transcript: Transcript
+    prompts: list[str]
+    """The whole text of every prompt, in order."""
+    files: list[str]
+
+
+class _Listening(ScriptedModel):
+    """A scripted model that remembers what it was asked."""
+
+    def __init__(self, script: Script, config: ModelConfig) -> None:
+        super().__init__(script, config=config)
+        self.prompts: list[str] = []
+
+    async def query(self, messages: Any, options: Any, watch: Any) -> Any:
+        self.prompts.append("\n".join(message.content for message in messages))
+        return await super().query(messages, options, watch)
+
+
+Drive = Callable[..., Awaitable[Run]]
+
+
+@pytest.fixture
+async def drive() -> AsyncIterator[Drive]:
+    """Run the loop over the given turns; keyword arguments go into the envelope."""
+    provider = LocalProvider()
+    opened = []
+
+    async def run(
+        *turns: Any,
+        then: str = "last",
+        decisions: Decisions | None = None,
+        config: ModelConfig = PRICED,
+        **fields: Any,
+    ) -> Run:
+        task = envelope(**fields)
+        sandbox = await provider.open(SandboxSpec(name=f"test.{len(opened)}", owner="test"))
+        opened.append(sandbox)
+        books = MemoryBooks(task.budget)
+        transcript = Transcript(Job(task, ""))
+        model = _Listening(Script.model_validate({"rules": [{"turns": turns, "then": then}]}), config)
+        loop = AgentLoop(
+            transcript,
+            model=model,
+            sandbox=sandbox,
+            books=books,
+            checker=SandboxChecker(provider, sandbox, task, {}),
+            doom_loop=DoomLoop(),
+            call_prefix="1",
+            decisions=decisions,
+        )
+        stopped = await loop.run()
+        files = [info.path for info in await sandbox.list()]
+        return Run(stopped, books, transcript, model.prompts, files)
+
+    yield run
+    for sandbox in opened:
+        await sandbox.destroy()
