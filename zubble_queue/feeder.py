@@ -1,0 +1,237 @@
+"""The feeder: keeps the message queue as full as there are free slots, and mends what workers leave behind.
+
+It runs wherever a worker, `zubble up` or `zubble dispatcher` lets it; one of them leads, the others wait for
+the lead. Every step is one script in the store, so two that both think they lead do no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Protocol
+
+import structlog
+from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
+
+from zubble_queue.contracts.envelope import Header
+from zubble_queue.contracts.record import WorkerInfo
+from zubble_queue.errors import StoreUnavailable
+from zubble_queue.stores.redis import RedisStore
+
+ROLE: Final = "feeder"
+REAP_SECONDS: Final = 2.0
+"""Expired leases are found within three seconds; the rest is for the sweep itself."""
+CENSUS_SECONDS: Final = 30.0
+LEAD_SECONDS: Final = 10.0
+"""How long a dead leader's lead lasts; shorter where leases are short."""
+LOST_MESSAGE_SECONDS: Final = 30.0
+"""A message that is in no queue and was not claimed for so long is lost; shorter where leases are short."""
+_SURPLUS: Final = 0.25
+_LONGEST_WAIT_SECONDS: Final = 5.0
+
+logger = structlog.get_logger(__name__)
+
+
+class Publisher(Protocol):
+    """Sends the messages that announce attempts. A message may be lost or doubled; the record decides."""
+
+    async def publish(self, headers: Sequence[Header]) -> None:
+        """Send one message per header. Whatever it raises, the headers are sent again."""
+
+    async def depth(self) -> int:
+        """Messages nobody has taken yet."""
+
+    async def aclose(self) -> None:
+        """Give up connections."""
+
+
+class Contact:
+    """How long the store has answered without a break.
+
+    A gap between two answers is a break, too: a stopped process must not believe that the store was there
+    all the time, because the workers could not renew either.
+    """
+
+    def __init__(self, longest_gap_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._longest_gap, self._clock = longest_gap_seconds, clock
+        self._since: float | None = None
+        self._last = 0.0
+
+    def answered(self) -> None:
+        now = self._clock()
+        if self._since is None or now - self._last > self._longest_gap:
+            self._since = now
+        self._last = now
+
+    def broke(self) -> None:
+        self._since = None
+
+    @property
+    def unbroken_seconds(self) -> float:
+        return 0.0 if self._since is None else self._last - self._since
+
+
+def wanted(workers: Iterable[WorkerInfo]) -> int:
+    """How many tasks should be announced and unclaimed: the free slots and a quarter, rounded up."""
+    free = sum(max(0, worker.slots - worker.busy) for worker in workers)
+    return math.ceil(free * (1 + _SURPLUS))
+
+
+class Feeder:
+    """Leads or waits; never ends by itself, and never lets an error out.
+
+    Args:
+        store: Where the tasks are.
+        publisher: Where their messages go; closed when `run` ends.
+        holder: Who this is, unique among all processes.
+        lease_seconds: The installation's lease.
+    """
+
+    def __init__(
+        self, store: RedisStore, publisher: Publisher, *, holder: str, lease_seconds: float = 60.0
+    ) -> None:
+        self._store, self._publisher, self._holder = store, publisher, holder
+        self._lease_seconds = lease_seconds
+        self._lead_seconds = min(LEAD_SECONDS, lease_seconds / 2)
+        self._contact = Contact(longest_gap_seconds=lease_seconds / 2)
+        self._unsent: list[Header] = []
+        self._reap_due = self._census_due = 0.0
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until told to stop; then let another lead at once."""
+        patiently = AsyncRetrying(
+            wait=wait_random_exponential(multiplier=0.2, max=_LONGEST_WAIT_SECONDS),
+            stop=lambda _: stop.is_set(),
+            sleep=lambda seconds: _event_within(stop, seconds),
+            before_sleep=self._failed,
+            retry_error_callback=self._failed,
+        )
+        try:
+            while not stop.is_set():
+                await patiently(self._round, stop)
+        finally:
+            await self._leave()
+
+    async def _round(self, stop: asyncio.Event) -> None:
+        leads = await self._store.lead(ROLE, self._holder, self._lead_seconds)
+        self._contact.answered()
+        if not leads:
+            await _event_within(stop, self._lead_seconds / 3)
+            return
+        await self._feed()
+        await self._reap()
+        await self._count()
+        await self._wait_for_work(stop)
+        self._contact.answered()
+
+    async def _feed(self) -> None:
+        missing = wanted(await self._store.workers()) - await self._store.announced()
+        if missing > 0:
+            self._unsent += await self._store.announce(missing)
+        await self._send()
+
+    async def _send(self) -> None:
+        """What cannot be sent now is sent in the next round; it stays announced meanwhile."""
+        if not self._unsent:
+            return
+        try:
+            await self._publisher.publish(self._unsent)
+        except Exception as failed:  # noqa: BLE001 - the broker's errors are the publisher's own
+            logger.warning("messages were not sent", action="publish_failed", cause=str(failed))
+        else:
+            self._unsent = []
+
+    async def _reap(self) -> None:
+        """Only after a whole lease of contact: whoever could not renew had the time to do so since."""
+        now = time.monotonic()
+        if now < self._reap_due:
+            return
+        self._reap_due = now + REAP_SECONDS
+        if self._contact.unbroken_seconds < self._lease_seconds:
+            return
+        reaped = await self._store.reap()
+        if reaped.requeued or reaped.stuck:
+            logger.warning(
+                "leases were reaped", action="reaped", requeued=reaped.requeued, stuck=reaped.stuck
+            )
+
+    async def _count(self) -> None:
+        now = time.monotonic()
+        if now < self._census_due:
+            return
+        self._census_due = now + min(CENSUS_SECONDS, self._lease_seconds)
+        census = await self._store.census()
+        if census.reannounced or census.orphans or census.miscounted:
+            logger.warning("the census mended", action="census", **_lists(census))
+        if not self._unsent:
+            await self._find_lost_messages()
+
+    async def _find_lost_messages(self) -> None:
+        """Fewer messages than announced tasks: send that many of the oldest again; doubles are harmless."""
+        depth = await self._depth()
+        if depth is None:
+            return
+        age = min(LOST_MESSAGE_SECONDS, self._lease_seconds / 2)
+        again = await self._store.reannounce(age, await self._store.announced() - depth)
+        if again:
+            logger.warning("messages were lost", action="reannounced", tasks=[h.task_id for h in again])
+            self._unsent += again
+            await self._send()
+
+    async def _depth(self) -> int | None:
+        try:
+            return await self._publisher.depth()
+        except Exception as failed:  # noqa: BLE001 - as in _send; the next census asks again
+            logger.warning("the queue's depth is unknown", action="depth_failed", cause=str(failed))
+            return None
+
+    async def _wait_for_work(self, stop: asyncio.Event) -> None:
+        due = min(self._reap_due, self._census_due) - time.monotonic()
+        seconds = max(0.05, min(due, REAP_SECONDS, self._lead_seconds / 3))
+        work = asyncio.ensure_future(self._store.wait_for_work(seconds))
+        told = asyncio.ensure_future(stop.wait())
+        try:
+            await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+        finally:
+            work.cancel()
+            told.cancel()
+            await asyncio.gather(work, told, return_exceptions=True)
+
+    async def _leave(self) -> None:
+        try:
+            await self._store.resign(ROLE, self._holder)
+            await self._publisher.aclose()
+        except Exception as failed:  # noqa: BLE001 - leaving must not fail; the lead runs out by itself
+            logger.warning("the feeder left without a word", action="feeder_left", cause=str(failed))
+
+    def _failed(self, attempt: RetryCallState) -> None:
+        """Any error at all: the worker beside it must go on, so it is logged, and the round tried again."""
+        self._contact.broke()
+        cause = attempt.outcome.exception() if attempt.outcome else None
+        known = isinstance(cause, StoreUnavailable)
+        logger.warning(
+            "a feeding round failed",
+            action="feeder_failed",
+            cause=str(cause),
+            failures=attempt.attempt_number,
+            exc_info=None if known else cause,
+        )
+
+
+def _lists(census: Any) -> dict[str, list[str]]:
+    return {
+        "put_back": list(census.reannounced),
+        "orphans": list(census.orphans),
+        "miscounted": list(census.miscounted),
+    }
+
+
+async def _event_within(event: asyncio.Event, seconds: float) -> None:
+    try:
+        await asyncio.wait_for(event.wait(), seconds)
+    except TimeoutError:
+        return
