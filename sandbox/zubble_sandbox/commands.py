@@ -1,0 +1,124 @@
+"""Pure: what is written on command lines. Nothing here reads the machine or starts anything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from zubble_queue.contracts.sandbox import VERIFY_DIR, WORK_DIR, SandboxSpec
+from zubble_queue.errors import JobError
+
+BOX_UID: Final = 1000
+HOSTNAME: Final = "box"
+BASE_ENV: Final[Mapping[str, str]] = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/tmp",  # noqa: S108 - the sandbox's own
+    "LANG": "C.UTF-8",
+    "TERM": "dumb",
+    "ZUBBLE_WORK": WORK_DIR,
+    "ZUBBLE_VERIFY": VERIFY_DIR,
+}
+"""What every command gets. ZUBBLE_WORK and ZUBBLE_VERIFY name the work tree and the verify files in every
+backend, so that a check also runs where they are not /work and /verify."""
+
+_ETC: Final[Mapping[str, bytes]] = {
+    "/etc/passwd": b"box:x:1000:1000:box:/tmp:/bin/sh\n",
+    "/etc/group": b"box:x:1000:\n",
+    "/etc/hosts": b"127.0.0.1 localhost box\n::1 localhost\n",
+    "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class HostRoot:
+    """One of /bin, /lib, /lib64, /sbin of the host: a link into /usr, or a folder of its own."""
+
+    path: str
+    link: str | None
+
+
+def check_readonly_files(spec: SandboxSpec) -> None:
+    """Raises JobError when one would not be below /verify."""
+    for path in spec.readonly_files:
+        parts = path.removeprefix(f"{VERIFY_DIR}/").split("/")
+        if not path.startswith(f"{VERIFY_DIR}/") or "\0" in path or {"", ".", ".."} & set(parts):
+            raise JobError(f"The read-only file {path!r} must be below {VERIFY_DIR}.")
+
+
+def placed_files(spec: SandboxSpec) -> dict[str, bytes]:
+    """Path to content of all files that are placed read-only: a small /etc, then the verify files."""
+    return {**_ETC, **spec.readonly_files}
+
+
+def bwrap_options(
+    spec: SandboxSpec, roots: Iterable[HostRoot], file_fds: Iterable[tuple[str, int]], seccomp_fd: int
+) -> list[str]:
+    """The options behind `--args`.
+
+    Args:
+        spec: Sizes come from here; no text of a task does.
+        roots: How the host's top folders look.
+        file_fds: Path in the sandbox and descriptor of each read-only file. They are copied into the root
+            file system, which is then made read-only: no owner's right brings the write bit back.
+        seccomp_fd: The compiled filter.
+    """
+    return [
+        *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+        *(
+            "--as-pid-1",
+            "--hostname",
+            HOSTNAME,
+            "--uid",
+            str(BOX_UID),
+            "--gid",
+            str(BOX_UID),
+            "--cap-drop",
+            "ALL",
+        ),
+        *("--ro-bind", "/usr", "/usr"),
+        *(option for root in roots for option in _root(root)),
+        *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
+        *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
+        *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"),
+        *_tmpfs("/dev/shm", spec.tmp_bytes),  # noqa: S108 - the sandbox's own
+        *_tmpfs("/tmp", spec.tmp_bytes),  # noqa: S108 - the sandbox's own
+        *_tmpfs(WORK_DIR, spec.work_bytes),
+        *("--dir", VERIFY_DIR, "--dir", "/etc"),
+        *(option for path, fd in file_fds for option in ("--perms", "0555", "--file", str(fd), path)),
+        *("--seccomp", str(seccomp_fd)),
+        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),
+    ]
+
+
+def _root(root: HostRoot) -> Sequence[str]:
+    if root.link is not None:
+        return ("--symlink", root.link, root.path)
+    return ("--ro-bind", root.path, root.path)
+
+
+def _tmpfs(path: str, size: int) -> Sequence[str]:
+    return ("--size", str(size), "--tmpfs", path)
+
+
+def nul_separated(options: Sequence[str]) -> bytes:
+    """The form that `--args` reads: it hides paths and sizes from every list of processes."""
+    return b"".join(option.encode("utf-8", "surrogateescape") + b"\0" for option in options)
+
+
+def bwrap_argv(bwrap: str, args_fd: int, program: Sequence[str]) -> list[str]:
+    return [bwrap, "--args", str(args_fd), "--", *program]
+
+
+def as_user(setpriv: str, uid: int, program: Sequence[str]) -> list[str]:
+    """Give up root for good before the program starts."""
+    return [
+        setpriv,
+        f"--reuid={uid}",
+        f"--regid={uid}",
+        "--clear-groups",
+        "--inh-caps=-all",
+        "--no-new-privs",
+        "--",
+        *program,
+    ]

@@ -1,0 +1,80 @@
+"""No sandbox at all: commands run as the worker's user, in a temporary folder.
+
+Only for places that are isolated already, or for commands one trusts. It is the worker's settings that allow it,
+never a task alone; the worker checks that at the claim. What it shares with the real backends are the promises
+about commands: bounded output, deadlines, and nothing left running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from zubble_queue.contracts.sandbox import VERIFY_DIR, Probe, Sandbox, SandboxSpec
+from zubble_queue.errors import SandboxUnavailable
+from zubble_sandbox import bundle, commands, probing
+from zubble_sandbox.opening import Plan, open_sandbox, reap_orphans, remove_folder
+from zubble_sandbox.records import Record, Records, runtime_dir
+from zubble_sandbox.supervised import Setup
+
+
+class LocalProvider:
+    """Implements `zubble_queue.contracts.sandbox.SandboxProvider` without isolation; its probe says so.
+
+    A command sees the folder under its real name: `/work` and `/verify` mean it in `cwd` and in file
+    operations, but not inside an argument. Scripts that run everywhere use $ZUBBLE_WORK and $ZUBBLE_VERIFY.
+    Sizes and process limits of the spec are not enforced, and a network mode of 'none' is not kept.
+
+    Args:
+        folder: For records; `records.runtime_dir()` when None.
+    """
+
+    name: Final = "local"
+
+    def __init__(self, *, folder: Path | None = None) -> None:
+        self._folder = folder
+
+    async def probe(self) -> Probe:
+        return await probing.probe(self, lambda: {"isolation": "none", "limits": "none"}, checks={})
+
+    async def open(self, spec: SandboxSpec) -> Sandbox:
+        commands.check_readonly_files(spec)
+        if spec.network == "allowlist":
+            raise SandboxUnavailable("The local backend cannot keep an allowlist of hosts.")
+        records = Records(self._folder or runtime_dir())
+        code = await asyncio.to_thread(bundle.compiled, sys.executable)
+        home = Path(tempfile.mkdtemp(prefix="zubble-local-"))
+        record = Record.new(backend=self.name, name=spec.name, owner=spec.owner, folder=str(home))
+        folders = _make_folders(home, spec)
+        plan = Plan(
+            record=record,
+            setup=Setup(mode="tree", folders=folders, env=_env(folders)),
+            code=code,
+            argv=lambda control: bundle.launch(sys.executable, control, record.token),
+            pass_fds=(),
+            after=lambda: remove_folder(str(home)),
+        )
+        return await open_sandbox(spec, records, plan)
+
+    async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
+        return reap_orphans(Records(self._folder or runtime_dir()), self.name, keep_owners)
+
+
+def _make_folders(home: Path, spec: SandboxSpec) -> dict[str, str]:
+    folders = {name: home / name for name in ("work", "tmp", "verify")}
+    for folder in folders.values():
+        folder.mkdir()
+    for path, data in spec.readonly_files.items():
+        target = folders["verify"] / Path(path).relative_to(VERIFY_DIR)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        target.chmod(0o555)
+    return {name: str(folder) for name, folder in folders.items()}
+
+
+def _env(folders: dict[str, str]) -> dict[str, str]:
+    own = {"HOME": folders["tmp"], "TMPDIR": folders["tmp"]}
+    return {**commands.BASE_ENV, **own, "ZUBBLE_WORK": folders["work"], "ZUBBLE_VERIFY": folders["verify"]}
