@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from zubble_queue.artifacts import ArtifactStore, reference
 from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
+from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission, SubmitReport
 from zubble_queue.errors import BadInput, CannotStart, InfraError, UnknownName
 from zubble_queue.stores.redis import RedisStore
@@ -15,8 +17,8 @@ from zubble_queue.stores.submitting import oversize
 
 CHUNK: Final = 500
 """Tasks created at a time."""
-_BLOBS_AT_A_TIME: Final = 32
 PROBLEMS_SHOWN: Final = 20
+_BLOBS_AT_A_TIME: Final = 32
 
 Progress = Callable[[int, int], None]
 """Called with the steps done and the steps in all; a step is a piece of content kept or a task created."""
@@ -31,7 +33,7 @@ class Dispatcher:
     async def submit(
         self, submission: Submission, *, dry_run: bool = False, progress: Progress | None = None
     ) -> SubmitReport:
-        """Check everything, then store the content, then create the tasks that are not there.
+        """Check everything, then keep the content, then create the tasks that are not there.
 
         Submitting the same again creates nothing; a submission that was interrupted is completed.
 
@@ -45,37 +47,29 @@ class Dispatcher:
             CannotStart: The artifacts cannot be kept.
             StoreUnavailable: Redis does not answer or is full; submitting again goes on from there.
         """
-        name = submission.batch.name
-        envelopes = [parcel.envelope for parcel in submission.parcels]
         _raise(list(_problems(submission)))
-        new = await self._new_ones(name, envelopes)
-        await self._check_content([parcel for parcel in submission.parcels if parcel.envelope.task_id in new])
-        if not dry_run:
-            await self._store_content(submission.parcels, new)
-            await self._store.create_batch(submission.batch)
-            await self._create(
-                name, [envelope for envelope in envelopes if envelope.task_id in new], progress
-            )
-            await self._store.open_batch(name)
+        new = await self._new_ones(submission)
+        await self._check_content(new)
+        created = len(new) if dry_run else await self._create(submission.batch, new, progress)
         return SubmitReport(
-            batch=name,
-            total=len(envelopes),
-            created=len(new),
-            existing=len(envelopes) - len(new),
-            budget_usd=sum(
-                envelope.budget.max_spend_usd for envelope in envelopes if envelope.task_id in new
-            ),
+            batch=submission.batch.name,
+            total=len(submission.parcels),
+            created=created,
+            existing=len(submission.parcels) - created,
+            budget_usd=sum(parcel.envelope.budget.max_spend_usd for parcel in new),
             dry_run=dry_run,
         )
 
-    async def _new_ones(self, name: str, envelopes: Sequence[TaskEnvelope]) -> frozenset[str]:
-        """Ids of the tasks that are not there. Raises BadInput for a cancelled batch and for conflicts."""
+    async def _new_ones(self, submission: Submission) -> list[Parcel]:
+        """The tasks that are not there. Raises BadInput for a cancelled batch and for conflicts."""
+        name, parcels = submission.batch.name, submission.parcels
         if await self._is_cancelled(name):
             raise BadInput([f"Batch {name!r} is cancelled; submit under another name."])
-        hashes = {envelope.task_id: envelope.content_hash() for envelope in envelopes}
+        hashes = {parcel.envelope.task_id: parcel.envelope.content_hash() for parcel in parcels}
         standing = await self._store.compare(name, hashes)
-        _raise([_conflict(name, e) for e in envelopes if standing[e.task_id] == "conflict"])
-        return frozenset(task_id for task_id, how in standing.items() if how == "new")
+        envelopes = [parcel.envelope for parcel in parcels]
+        _raise([_conflict(name, found) for found in envelopes if standing[found.task_id] == "conflict"])
+        return [parcel for parcel in parcels if standing[parcel.envelope.task_id] == "new"]
 
     async def _is_cancelled(self, name: str) -> bool:
         try:
@@ -85,11 +79,12 @@ class Dispatcher:
 
     async def _check_content(self, parcels: Sequence[Parcel]) -> None:
         """Every reference must come with its content, or be there. Raises BadInput."""
-        problems = []
-        for parcel in parcels:
-            for ref in _references(parcel.envelope):
-                if ref not in parcel.blobs and not await self._has(ref):
-                    problems.append(f"{parcel.envelope.source_id!r}: the content of {ref} is missing.")
+        problems = [
+            f"{parcel.envelope.source_id!r}: the content of {ref} is missing."
+            for parcel in parcels
+            for ref in _references(parcel.envelope)
+            if ref not in parcel.blobs and not await self._has(ref)
+        ]
         _raise(problems)
 
     async def _has(self, ref: str) -> bool:
@@ -98,25 +93,44 @@ class Dispatcher:
         except InfraError as failed:
             raise CannotStart(str(failed)) from failed
 
-    async def _store_content(self, parcels: Sequence[Parcel], new: frozenset[str]) -> None:
-        blobs: dict[str, bytes] = {}
-        for parcel in parcels:
-            if parcel.envelope.task_id in new:
-                blobs.update(parcel.blobs)
+    async def _create(self, batch: BatchInfo, parcels: Sequence[Parcel], progress: Progress | None) -> int:
+        blobs = {ref: data for parcel in parcels for ref, data in parcel.blobs.items()}
+        steps = _Steps(len(blobs) + len(parcels), progress)
+        await self._keep(list(blobs.values()), steps)
+        await self._store.create_batch(batch)
+        created = 0
+        for at in range(0, len(parcels), CHUNK):
+            page = [parcel.envelope for parcel in parcels[at : at + CHUNK]]
+            created += await self._add(batch.name, page)
+            steps.done(len(page))
+        await self._store.open_batch(batch.name)
+        return created
+
+    async def _keep(self, blobs: Sequence[bytes], steps: _Steps) -> None:
         try:
-            for data in blobs.values():
-                await self._artifacts.aput(data)
+            for at in range(0, len(blobs), _BLOBS_AT_A_TIME):
+                page = blobs[at : at + _BLOBS_AT_A_TIME]
+                await asyncio.gather(*(self._artifacts.aput(data) for data in page))
+                steps.done(len(page))
         except InfraError as failed:
             raise CannotStart(str(failed)) from failed
 
-    async def _create(self, name: str, envelopes: Sequence[TaskEnvelope], progress: Progress | None) -> None:
-        for at in range(0, len(envelopes), CHUNK):
-            page = envelopes[at : at + CHUNK]
-            added = await self._store.add_tasks(name, page)
-            by_source = {envelope.source_id: envelope for envelope in page}
-            _raise([_conflict(name, by_source[source]) for source in added.conflicts])
-            if progress:
-                progress(at + len(page), len(envelopes))
+    async def _add(self, name: str, page: Sequence[TaskEnvelope]) -> int:
+        """Raises BadInput when somebody else created one of them, with other content, a moment ago."""
+        added = await self._store.add_tasks(name, page)
+        others = set(added.conflicts)
+        _raise([_conflict(name, envelope) for envelope in page if envelope.source_id in others])
+        return added.created
+
+
+class _Steps:
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress, self._done = total, progress, 0
+
+    def done(self, count: int) -> None:
+        self._done += count
+        if self._progress:
+            self._progress(self._done, self._total)
 
 
 def _problems(submission: Submission) -> Iterator[str]:
@@ -151,10 +165,8 @@ def _references(envelope: TaskEnvelope) -> Iterator[str]:
 
 
 def _conflict(batch: str, envelope: TaskEnvelope) -> str:
-    return (
-        f"{envelope.source_id!r}{_repeat(envelope.repeat)} is in batch {batch!r} with other content or settings; "
-        "submit it under another batch name."
-    )
+    task = f"{envelope.source_id!r}{_repeat(envelope.repeat)}"
+    return f"{task} is in batch {batch!r} with other content or settings; submit it under another batch name."
 
 
 def _repeat(repeat: int) -> str:
