@@ -34,6 +34,8 @@ def take(payload: bytes, assembly: Assembly, key: str | None) -> None:
     choice = _object(choices[0])
     _take_delta(_object(choice.get("delta") or choice.get("message")), assembly)
     assembly.finish_reason = _text(choice.get("finish_reason")) or assembly.finish_reason
+    if assembly.finish_reason == "error":
+        raise TryFailed("error event", "the endpoint ended the answer with an error")
 
 
 def error_failure(chunk: dict[str, Any], key: str | None) -> TryFailed:

@@ -17,8 +17,11 @@ from typing import Any, Final
 
 _MAX_HEAD: Final = 65_536
 _MAX_BODY: Final = 64 * 1_048_576
-_BUFFER: Final = 16_384
-"""Bytes under way to one client. Small, so that what counts as sent was nearly read."""
+_SEND_BUFFER: Final = 65_536
+"""Bytes the kernel holds for one client: little, so that what counts as sent was nearly read. With less, one
+large write crawls along at the pace of delayed acknowledgements."""
+_HIGH_WATER: Final = 16_384
+"""Bytes we hold for one client before its handler waits."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _RESET: Final = struct.pack("ii", 1, 0)
 """SO_LINGER that makes close send a reset."""
@@ -135,9 +138,9 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        transport.set_write_buffer_limits(high=_BUFFER)
+        transport.set_write_buffer_limits(high=_HIGH_WATER)
         connected = transport.get_extra_info("socket")
-        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._writable.set()
         self._server.connections.add(self)

@@ -41,6 +41,7 @@ class OpenAIModel:
 
     Args:
         config: Its table.
+        name: What it is called here; the name sent to the endpoint where it is left out.
         api_key: Sent as a bearer token; held here and nowhere else.
         client: Replaces the shared httpx client, which is then the caller's to close.
 
@@ -49,11 +50,17 @@ class OpenAIModel:
     """
 
     def __init__(
-        self, config: ModelConfig, *, api_key: str | None = None, client: httpx.AsyncClient | None = None
+        self,
+        config: ModelConfig,
+        *,
+        name: str | None = None,
+        api_key: str | None = None,
+        client: httpx.AsyncClient | None = None,
     ) -> None:
         if config.model is None:
             raise OperatorError("A model needs a name to be asked for: use config.named(NAME).")
-        self._config, self._key = config, checked_key(api_key)
+        self._name, self._config = name or config.model, config
+        self._key = checked_key(api_key)
         self._price = pricing.resolve(config)
         self._url = f"{config.base_url}/chat/completions"
         self._headers = _headers(self._key)
@@ -67,15 +74,14 @@ class OpenAIModel:
         Raises:
             OperatorError: The key is missing or unreadable, or the price is unknown.
         """
-        return cls(config.named(name), api_key=read_key(name, config))
+        return cls(config.named(name), name=name, api_key=read_key(name, config))
 
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r} at {self._config.base_url})"
 
     @property
     def name(self) -> str:
-        """The name sent to the endpoint."""
-        return self._config.model or ""
+        return self._name
 
     @property
     def price(self) -> Price:
@@ -94,7 +100,7 @@ class OpenAIModel:
                 permanent=True,
             )
         body = request_body(self._config, messages, options)
-        query = Query(self._config, self._price, messages, options, watch)
+        query = Query(messages, options, watch, name=self._name, config=self._config, price=self._price)
         return await query.run(partial(self._try, body, options))
 
     async def aclose(self) -> None:
@@ -126,6 +132,10 @@ class OpenAIModel:
         kind = response.headers.get("content-type", "").lower()
         if "html" in kind:
             raise html_failure()
+        if response.headers.get("content-encoding", "identity") != "identity":
+            raise TryFailed(
+                "encoding", "the answer is compressed although we did not ask for it", permanent=True
+            )
         assembly.asked = assembly.accepted = True
         if "json" in kind and "ndjson" not in kind:
             await self._read_whole(response, assembly)
@@ -136,6 +146,8 @@ class OpenAIModel:
         """An endpoint that does not stream."""
         body = await _up_to(response, MAX_EVENT_BYTES)
         chunk.take(body, assembly, self._key)
+        if assembly.finish_reason is None and not assembly.delivered:
+            raise TryFailed("malformed", "the endpoint's JSON is no chat completion", permanent=True)
         assembly.ended = True
 
     async def _read_stream(self, response: httpx.Response, options: CallOptions, assembly: Assembly) -> None:
@@ -154,13 +166,13 @@ class OpenAIModel:
             if received > _MAX_STREAM_BYTES:
                 raise TryFailed("too large", f"the answer is longer than {_MAX_STREAM_BYTES} bytes")
         if not self._take_all(parser.flush(), assembly):
-            _check_end(assembly)
+            _check_end(assembly, said_done=False)
 
     def _take_all(self, events: list[bytes], assembly: Assembly) -> bool:
         """True when the stream has said that it is done."""
         for event in events:
             if event == _DONE:
-                assembly.ended = True
+                _check_end(assembly, said_done=True)
                 return True
             chunk.take(event, assembly, self._key)
             if assembly.cut is not None:
@@ -170,7 +182,9 @@ class OpenAIModel:
     async def _refusal(self, response: httpx.Response) -> TryFailed:
         status = response.status_code
         if status < httpx.codes.BAD_REQUEST:
-            return TryFailed(f"http {status}", "the endpoint has moved; base_url is wrong", permanent=True)
+            return TryFailed(
+                f"http {status}", "no answer to a chat completion; base_url may be wrong", permanent=True
+            )
         body = _json(await _up_to(response, _MAX_ERROR_BYTES))
         error = body.get("error") if isinstance(body, dict) else None
         code = error.get("code") if isinstance(error, dict) else ""
@@ -225,9 +239,9 @@ def _events(parser: SseParser, data: bytes, assembly: Assembly) -> list[bytes]:
         raise TryFailed("too large", str(problem)) from problem
 
 
-def _check_end(assembly: Assembly) -> None:
-    """A stream may leave out its [DONE]; it may not end before the answer has."""
-    if assembly.finish_reason is None:
+def _check_end(assembly: Assembly, *, said_done: bool) -> None:
+    """A stream may leave out its [DONE] or its finish_reason; it may not end before the answer has."""
+    if assembly.finish_reason is None and not (said_done and assembly.delivered):
         raise TryFailed("eof", "the stream ended before the answer did", may_be_billed=True)
     assembly.ended = True
 

@@ -39,13 +39,15 @@ class Query:
 
     def __init__(
         self,
-        config: ModelConfig,
-        price: Price,
         messages: Sequence[Message],
         options: CallOptions,
         watch: StreamWatcher,
+        *,
+        name: str,
+        config: ModelConfig,
+        price: Price,
     ) -> None:
-        self._config, self._price = config, price
+        self._name, self._config, self._price = name, config, price
         self._options, self._watch = options, watch
         self._prompt_estimate = estimate_prompt_tokens(messages)
         self._started = time.monotonic()
@@ -150,7 +152,8 @@ class Query:
         prompt = reported.prompt if reported else self._prompt_estimate
         completion = reported.completion if reported else 0
         if not certain:
-            completion = max(completion, min(seen.estimated_tokens, self._options.max_tokens))
+            # No endpoint that keeps max_tokens bills more; one that does not has sent a piece for each.
+            completion = max(completion, seen.pieces, min(seen.estimated_tokens, self._options.max_tokens))
         return self._priced(
             Usage(
                 calls=1,
@@ -174,7 +177,7 @@ class Query:
         tries = f" after {self._tries} tries" if self._tries > 1 else ""
         lost = Usage(calls=1, estimated_calls=self._lost, prompt_tokens=self._lost * self._prompt_estimate)
         return ModelUnavailable(
-            f"The model {self._config.model!r} failed{tries}: {failure}.",
+            f"Model {self._name!r} failed{tries}: {failure}.",
             permanent=failure.permanent,
             retries=tuple(self._retries),
             usage=self._priced(lost) if self._lost else None,

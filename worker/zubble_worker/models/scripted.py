@@ -45,14 +45,16 @@ class ScriptedModel:
     Args:
         script: What to answer.
         config: Price, window and waits; free where it is left out.
+        name: What it is called here; the configuration's model where it is left out.
 
     Raises:
         OperatorError: The price is unknown.
     """
 
-    def __init__(self, script: Script, *, config: ModelConfig | None = None) -> None:
+    def __init__(self, script: Script, *, config: ModelConfig | None = None, name: str | None = None) -> None:
         self._script = script
         self._config = config or ModelConfig.model_validate(_DEFAULT)
+        self._name = name or self._config.model or "scripted"
         self._price = pricing.resolve(self._config)
         self._tries = Tries()
         self.calls: deque[ScriptedCall] = deque(maxlen=_REMEMBERED_CALLS)
@@ -67,11 +69,11 @@ class ScriptedModel:
         """
         if config.script is None:
             raise OperatorError(f"Model {name!r} needs a script to play.")
-        return cls(Script.load(Path(config.script).expanduser()), config=config.named(name))
+        return cls(Script.load(Path(config.script).expanduser()), config=config.named(name), name=name)
 
     @property
     def name(self) -> str:
-        return self._config.model or "scripted"
+        return self._name
 
     @property
     def price(self) -> Price:
@@ -84,8 +86,10 @@ class ScriptedModel:
     async def query(self, messages: Sequence[Message], options: CallOptions, watch: StreamWatcher) -> Reply:
         """One call, with its retries."""
         self.calls.append(ScriptedCall(tuple(messages), options))
-        prompt = Prompt(self.name, tuple((message.role, message.content) for message in messages))
-        query = Query(self._config, self._price, messages, options, watch)
+        prompt = Prompt(
+            self._config.model or self._name, tuple((message.role, message.content) for message in messages)
+        )
+        query = Query(messages, options, watch, name=self._name, config=self._config, price=self._price)
         return await query.run(partial(self._try, prompt, options))
 
     async def aclose(self) -> None:
