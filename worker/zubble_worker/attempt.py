@@ -15,7 +15,6 @@ from typing import Any, Final, TypeVar
 
 import structlog
 from zubble_queue.artifacts import ArtifactStore
-from zubble_queue.stores.redis import RedisStore
 
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import UNVERIFIED_STOPS, Ending, Stop, Verdict
@@ -25,6 +24,7 @@ from zubble_queue.contracts.record import Claim
 from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxProvider, SandboxSpec
 from zubble_queue.errors import InfraError, JobError, LeaseLost, ModelUnavailable
 from zubble_queue.settings import LeaseSettings
+from zubble_queue.stores.redis import RedisStore
 from zubble_worker import journal, worktree
 from zubble_worker.books import AttemptBooks, kept_branch
 from zubble_worker.check import SandboxChecker
@@ -155,6 +155,7 @@ class Attempt:
         self._checker = SandboxChecker(provider, sandbox, self._envelope, hidden)
         await self._preflight()
         await self._take_up(sandbox)
+        await self._books.baseline(sandbox)
         loop = AgentLoop(
             self._transcript,
             model=model,

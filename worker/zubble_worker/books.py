@@ -93,6 +93,10 @@ class AttemptBooks:
     async def journal(self, entry: JournalEntry) -> None:
         await self._store.record(self._claim.lease, entry)
 
+    async def baseline(self, sandbox: Sandbox) -> None:
+        """Note the work tree as it was opened or restored: it needs no checkpoint."""
+        self._fingerprint = await sandbox.fingerprint()
+
     async def step_done(self, sandbox: Sandbox) -> None:
         """Checkpoint when the work tree changed and the last checkpoint is old enough."""
         now = self._clock()

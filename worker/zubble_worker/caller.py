@@ -163,7 +163,7 @@ def _described(options: CallOptions, reply: Reply, guard: StreamGuard) -> dict[s
         "usage": reply.usage.model_dump(),
         "retries": [asdict(retry) for retry in reply.retries],
         "repetition": [fired.as_dict() for fired in guard.fired],
-        "tokens_saved": max(options.max_tokens - produced, 0) if was_cut else 0,
+        "tokens_saved": max(options.max_tokens - guard.tokens, 0) if was_cut else 0,
         "tokens_per_second": produced / reply.seconds if reply.seconds > 0 else None,
         "seconds": reply.seconds,
     }

@@ -24,6 +24,7 @@ from zubble_worker.transcript import Job, Transcript
 
 PRICED = ModelConfig(
     backend="scripted",
+    script="given-in-python.json",
     price=PriceTable(input=3.0, output=15.0),
     retries=0,
     retry_base_seconds=0,
