@@ -63,13 +63,14 @@ class Dispatcher:
     async def _new_ones(self, submission: Submission) -> list[Parcel]:
         """The tasks that are not there. Raises BadInput for a cancelled batch and for conflicts."""
         name, parcels = submission.batch.name, submission.parcels
-        if await self._is_cancelled(name):
-            raise BadInput([f"Batch {name!r} is cancelled; submit under another name."])
         hashes = {parcel.envelope.task_id: parcel.envelope.content_hash() for parcel in parcels}
         standing = await self._store.compare(name, hashes)
         envelopes = [parcel.envelope for parcel in parcels]
         _raise([_conflict(name, found) for found in envelopes if standing[found.task_id] == "conflict"])
-        return [parcel for parcel in parcels if standing[parcel.envelope.task_id] == "new"]
+        new = [parcel for parcel in parcels if standing[parcel.envelope.task_id] == "new"]
+        if new and await self._is_cancelled(name):
+            raise BadInput([f"Batch {name!r} is cancelled; submit new tasks under another name."])
+        return new
 
     async def _is_cancelled(self, name: str) -> bool:
         try:
