@@ -81,9 +81,12 @@ def test_the_worker_asks_for_memory_and_is_limited(worker: Pod):
     assert "memory" in resources["limits"]
 
 
-def test_the_grace_period_is_longer_than_the_drain(worker: Pod):
+def test_the_grace_period_lets_a_worker_drain_hand_over_and_leave(worker: Pod):
+    from zubble_worker import host
+
     drain = int(environment(worker)["ZUBBLE_WORKER__DRAIN_SECONDS"]["value"])
-    assert worker["terminationGracePeriodSeconds"] >= drain + 10
+    leaving = host._HANDOVER_SECONDS + 2 * host._LAST_SECONDS
+    assert worker["terminationGracePeriodSeconds"] > drain + leaving
 
 
 def test_the_image_is_named_by_tag_or_digest_never_latest(worker: Pod):

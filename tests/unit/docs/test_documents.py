@@ -1,0 +1,108 @@
+"""What the documents say can be done: their commands exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("charts/**/*.md"),
+        *ROOT.glob("helm/*.md"),
+        *ROOT.glob("examples/**/*.md"),
+    ]
+)
+GROUPS = {"batch", "config", "sandbox", "task"}
+IN_CODE = re.compile(r"(?:^|--|&&|\$)\s*zubble (.+)$")
+IN_SENTENCE = re.compile(r"`(?:[^`]* -- )?zubble ([^`]+)`")
+
+
+def _commands() -> list[tuple[str, str]]:
+    """(document, what follows `zubble`), from code blocks and from code in sentences."""
+    found = []
+    for document in DOCUMENTS:
+        fenced = False
+        for line in document.read_text().replace("\\\n", " ").splitlines():
+            fenced ^= line.startswith("```")
+            pattern = IN_CODE if fenced or line.startswith("    ") else IN_SENTENCE
+            found += [(str(document.relative_to(ROOT)), command) for command in pattern.findall(line)]
+    return found
+
+
+def _links() -> list[tuple[Path, str]]:
+    return [
+        (document, target)
+        for document in DOCUMENTS
+        for target in re.findall(r"\[[^\]]+\]\(([^)\s]+)\)", document.read_text())
+    ]
+
+
+@functools.cache
+def _help(*words: str) -> str:
+    program = Path(sys.executable).with_name("zubble")
+    environment = os.environ | {"COLUMNS": "250", "NO_COLOR": "1", "TERM": "dumb"}
+    done = subprocess.run(
+        [program, *words, "--help"], capture_output=True, text=True, check=False, env=environment, timeout=60
+    )
+    assert done.returncode == 0, f"zubble {' '.join(words)} --help: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def _split(command: str) -> tuple[tuple[str, ...], list[str]]:
+    """The words that name the command, and the options given to it (not to the program behind `--`)."""
+    parts = shlex.split(command.partition(" #")[0])
+    words = tuple(parts[: 2 if parts[0] in GROUPS else 1])
+    own = parts[: parts.index("--")] if "--" in parts else parts
+    return words, [part.partition("=")[0] for part in own if part.startswith("--")]
+
+
+@pytest.mark.parametrize(("document", "command"), sorted(set(_commands())))
+def test_a_command_in_a_document_exists_with_its_options(document: str, command: str):
+    words, options = _split(command)
+    text = _help(*words)
+    missing = [option for option in options if not re.search(rf"{option}(?![\w-])", text)]
+    assert not missing, f"{document}: zubble {' '.join(words)} has no {missing}"
+
+
+def test_the_readme_shows_commands():
+    assert len({command for document, command in _commands() if document == "README.md"}) >= 5
+
+
+@pytest.mark.parametrize(("document", "target"), _links(), ids=str)
+def test_a_link_in_a_document_leads_somewhere(document: Path, target: str):
+    if target.startswith(("http://", "https://", "#")):
+        return
+    assert (document.parent / target.partition("#")[0]).exists(), f"{document.name}: {target}"
+
+
+@pytest.mark.parametrize(
+    "script", sorted(path for path in (ROOT / "script").iterdir()), ids=lambda path: path.name
+)
+def test_a_script_can_be_started_and_says_what_it_does(script: Path):
+    assert os.access(script, os.X_OK)
+    first, second = script.read_text().splitlines()[:2]
+    assert first == "#!/bin/sh"
+    assert second.startswith("# ")
+
+
+def test_every_script_that_contributing_names_is_there():
+    named = set(re.findall(r"script/[a-z-]+", (ROOT / "CONTRIBUTING.md").read_text()))
+    assert {name for name in named if not (ROOT / name).is_file()} == set()
+
+
+def test_contributing_fits_one_screen():
+    assert len((ROOT / "CONTRIBUTING.md").read_text().splitlines()) <= 50
+
+
+def test_the_changelog_has_a_place_for_the_next_change():
+    assert "## Unreleased" in (ROOT / "CHANGELOG.md").read_text()
