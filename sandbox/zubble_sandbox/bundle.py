@@ -1,7 +1,7 @@
 """The supervisor as one blob of byte code for the Python that runs it.
 
-It is compiled once per interpreter and reaches the sandbox as an anonymous file on descriptor 0: no path of the
-host, nothing a command could rewrite, and 15 ms less than compiling the source each time a sandbox opens.
+It is compiled once per interpreter and reaches the sandbox as an anonymous file on descriptor 0: no path of
+the host, nothing a command could rewrite, and 15 ms less than compiling the source for each sandbox.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def launch(python: str, control_fd: int, token: str) -> list[str]:
 
 @cache
 def compiled(python: str) -> bytes:
-    """The bundle for an interpreter of this host; blocks. Raises SandboxUnavailable when it cannot compile it."""
+    """The bundle for an interpreter of this host; blocks. Raises SandboxUnavailable when it cannot."""
     package = resources.files("zubble_sandbox.supervisor")
     sources = [
         (f"zubble_sandbox.supervisor.{name}", (package / f"{name}.py").read_text("utf-8"))

@@ -55,7 +55,7 @@ class Channel:
             kind: One of the requests of `wire`.
             fields: Its arguments.
             body: Sent behind it in chunks.
-            limit: The most bytes of data the answer may bring; more means the supervisor is not ours any more.
+            limit: The most bytes of data the answer may bring; more means the supervisor is not ours.
 
         Raises:
             SandboxUnavailable: the line is broken or breaks.
@@ -71,7 +71,8 @@ class Channel:
             return await call.answer, bytes(call.data)
         finally:
             self._calls.pop(call_id, None)
-            call.answer.cancel()
+            if not call.answer.cancel() and not call.answer.cancelled():
+                call.answer.exception()  # looked at, so that it is not logged as forgotten
 
     def tell(self, kind: int) -> None:
         """Send a small request whose answer nobody waits for."""

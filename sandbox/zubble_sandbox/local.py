@@ -1,8 +1,8 @@
 """No sandbox at all: commands run as the worker's user, in a temporary folder.
 
-Only for places that are isolated already, or for commands one trusts. It is the worker's settings that allow it,
-never a task alone; the worker checks that at the claim. What it shares with the real backends are the promises
-about commands: bounded output, deadlines, and nothing left running.
+Only for places that are isolated already, or for commands one trusts. It is the worker's settings that allow
+it, never a task alone; the worker checks that at the claim. What it shares with the real backends are the
+promises about commands: bounded output, deadlines, and nothing left running.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -55,12 +56,13 @@ class LocalProvider:
             code=code,
             argv=lambda control: bundle.launch(sys.executable, control, record.token),
             pass_fds=(),
-            after=lambda: remove_folder(str(home)),
+            after=partial(remove_folder, str(home)),
         )
         return await open_sandbox(spec, records, plan)
 
     async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
-        return reap_orphans(Records(self._folder or runtime_dir()), self.name, keep_owners)
+        records = Records(self._folder or runtime_dir())
+        return await asyncio.to_thread(reap_orphans, records, self.name, keep_owners)
 
 
 def _make_folders(home: Path, spec: SandboxSpec) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Starting a supervisor and ending it again: the life of the host's side of a sandbox, for every local backend."""
+"""Starting a supervisor and ending it again: the host's side of a sandbox, for every local backend."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from zubble_queue.contracts.sandbox import SandboxSpec
@@ -17,8 +18,8 @@ from zubble_sandbox import spawner
 from zubble_sandbox.bundle import memory_file
 from zubble_sandbox.channel import Channel
 from zubble_sandbox.records import Record, Records, kill_marked
-from zubble_sandbox.supervisor.tree import empty
 from zubble_sandbox.supervised import Setup, SupervisedSandbox
+from zubble_sandbox.supervisor.tree import empty
 
 END_SECONDS: Final = 2.0
 """How long a sandbox may take to end by itself before it is killed."""
@@ -36,7 +37,7 @@ class Plan:
     argv: Callable[[int], Sequence[str]]
     """Makes the command line once the number of the control descriptor is known."""
     pass_fds: Sequence[int]
-    after: Callable[[], None]
+    after: Callable[[], object]
     """Called once, after the last process has ended or when nothing could be started."""
 
 
@@ -44,14 +45,12 @@ async def open_sandbox(spec: SandboxSpec, records: Records, plan: Plan) -> Super
     """Raises SandboxUnavailable with what the program complained about; nothing is left behind then."""
     box = _Box(records, plan)
     try:
-        records.add(plan.record)
         channel = await box.start()
         return await SupervisedSandbox.begin(spec, plan.setup, channel, box.end)
     except (SandboxUnavailable, OSError, TimeoutError) as error:
+        reason = box.complaint() or str(error) or "it did not answer"
         await box.end()
-        raise SandboxUnavailable(
-            f"A {plan.record.backend} sandbox could not be opened: {box.complaint or error or 'no answer'}"
-        ) from error
+        raise SandboxUnavailable(f"A {plan.record.backend} sandbox could not be opened: {reason}") from error
     except BaseException:
         await asyncio.shield(asyncio.ensure_future(box.end()))
         raise
@@ -64,13 +63,19 @@ class _Box:
         self._records, self._plan = records, plan
         self._process: spawner.Process | None = None
         self._channel: Channel | None = None
-        self._output = memory_file(b"", "output")
-        self.complaint = ""
+        self._fds = contextlib.ExitStack()
+        self._output: int | None = None
 
     async def start(self) -> Channel:
+        self._records.add(self._plan.record)
+        self._output = memory_file(b"", "output")
+        self._fds.callback(os.close, self._output)
         ours, theirs = socket.socketpair()
-        code = memory_file(self._plan.code, "code")
-        try:
+        with contextlib.ExitStack() as passed:
+            passed.callback(theirs.close)
+            passed.push(lambda kind, *_: ours.close() if kind else None)
+            code = memory_file(self._plan.code, "code")
+            passed.callback(os.close, code)
             launch = spawner.Launch(
                 argv=self._plan.argv(theirs.fileno()),
                 stdin_fd=code,
@@ -79,29 +84,36 @@ class _Box:
             )
             self._process = await spawner.start(launch)
             self._channel = await Channel.over(ours)
-        except BaseException:
-            ours.close()
-            raise
-        finally:
-            theirs.close()
-            os.close(code)
         return self._channel
+
+    def complaint(self) -> str:
+        """The end of what the program, not a command, wrote."""
+        if self._output is None:
+            return ""
+        size = os.fstat(self._output).st_size
+        text = os.pread(self._output, COMPLAINT_BYTES, max(0, size - COMPLAINT_BYTES))
+        return text.decode(errors="replace").strip()
 
     async def end(self) -> None:
         """Close the line, on which a supervisor ends all and itself; kill what does not."""
-        if self._channel is not None:
-            await self._channel.close()
-        if self._process is not None:
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._process.wait(), END_SECONDS)
-            self._process.kill()
-            await self._process.wait()
-            self._process.close()
-        kill_until_gone(self._plan.record.token)
-        self.complaint = os.pread(self._output, COMPLAINT_BYTES, 0).decode(errors="replace").strip()
-        os.close(self._output)
-        self._plan.after()
-        self._records.remove(self._plan.record.token)
+        try:
+            if self._channel is not None:
+                await self._channel.close()
+            if self._process is not None:
+                await self._end_process(self._process)
+        finally:
+            self._fds.close()
+            self._plan.after()
+            self._records.remove(self._plan.record.token)
+
+    async def _end_process(self, process: spawner.Process) -> None:
+        try:
+            await asyncio.wait_for(process.wait(), END_SECONDS)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+            await asyncio.to_thread(kill_until_gone, self._plan.record.token)
+        process.close()
 
 
 def reap_orphans(records: Records, backend: str, keep_owners: frozenset[str]) -> int:
@@ -115,9 +127,10 @@ def reap_orphans(records: Records, backend: str, keep_owners: frozenset[str]) ->
 
 
 def kill_until_gone(token: str) -> bool:
-    """Kill a sandbox by its mark; True when there was something to kill."""
+    """Kill a sandbox by its mark, blocking up to END_SECONDS; True when there was something to kill."""
+    deadline = time.monotonic() + END_SECONDS
     alive = False
-    while kill_marked(token):
+    while kill_marked(token) and time.monotonic() < deadline:
         alive = True
         time.sleep(0.01)
     return alive
@@ -135,5 +148,5 @@ def remove_folder(folder: str | None) -> bool:
         empty(fd)
     finally:
         os.close(fd)
-    os.rmdir(folder)
+    Path(folder).rmdir()
     return True

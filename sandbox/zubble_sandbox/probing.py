@@ -23,7 +23,7 @@ ISOLATION: Final[Mapping[str, str]] = {
 async def probe(
     provider: SandboxProvider, facts: Callable[[], Mapping[str, str]], checks: Mapping[str, str]
 ) -> Probe:
-    """Open a sandbox, run the checks in it, and report; isolated when there were some and all of them held."""
+    """Open a sandbox, run the checks in it, and report; isolated when there were some and all held."""
     spec = SandboxSpec(
         name="probe", owner=f"probe-{os.getpid()}", work_bytes=MIB, tmp_bytes=MIB, max_life_seconds=60
     )
@@ -39,7 +39,7 @@ async def probe(
         await sandbox.destroy()
     problems = [f"Isolation of {fact} does not hold here." for fact, holds in held.items() if not holds]
     found = {**facts(), **{fact: "yes" if holds else "no" for fact, holds in held.items()}}
-    return Probe(provider.name, True, bool(held) and not problems, tuple(problems), found)  # noqa: FBT003
+    return Probe(provider.name, True, bool(held) and not problems, tuple(problems), found)
 
 
 async def _holds(sandbox: Sandbox, check: str) -> bool:

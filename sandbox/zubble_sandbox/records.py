@@ -32,7 +32,7 @@ def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
     session = environ.get("XDG_RUNTIME_DIR")
     if uid == 0:
         folder = _ROOT_DIR
-    elif session:
+    elif session and Path(session).is_dir():
         folder = Path(session) / "zubble"
     else:
         folder = Path(tempfile.gettempdir()) / f"zubble-{uid}"

@@ -1,8 +1,8 @@
 """The system calls that no command may make, as a filter for `bwrap --seccomp`.
 
 A denylist in the manner of Flatpak's, on top of namespaces and dropped capabilities: what reaches other
-processes, the kernel's larger attack surfaces, mounts and namespaces, keyrings, and sockets beyond UNIX, INET,
-INET6 and routing netlink. Calls of a foreign architecture kill the process.
+processes, the kernel's larger attack surfaces, mounts and namespaces, keyrings, and sockets beyond UNIX,
+INET, INET6 and routing netlink. Calls of a foreign architecture kill the process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Starting processes from one thread that lives as long as the worker.
 
-Linux ties `--die-with-parent` to the thread that started a process, not to its program: a sandbox started from a
-thread of a pool is killed when that thread ends. So every sandbox of a program is started by one daemon thread,
-whatever event loop or thread asked for it.
+Linux ties `--die-with-parent` to the thread that started a process, not to its program: a sandbox started
+from a thread of a pool is killed when that thread ends. So every sandbox of a program is started by one
+daemon thread, whatever event loop or thread asked for it.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Process:
     async def wait(self) -> int:
         """The return code, as `subprocess` counts it."""
         loop = asyncio.get_running_loop()
-        ended = loop.create_future()
+        ended: asyncio.Future[None] = loop.create_future()
         watched = os.dup(self._pidfd)
-        loop.add_reader(watched, lambda: ended.done() or ended.set_result(None))
+        loop.add_reader(watched, _set_once, ended)
         try:
             await ended
         finally:
@@ -72,6 +72,11 @@ class Process:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
+
+
+def _set_once(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class _Spawner:
@@ -104,6 +109,7 @@ def _start(launch: Launch) -> Process:
             pass_fds=launch.pass_fds,
             env={},
             cwd="/",
+            start_new_session=True,  # Ctrl-C is for the worker, which decides what becomes of its sandboxes
         )
     )
 

@@ -50,10 +50,10 @@ class Setup:
 class SupervisedSandbox:
     """Implements `zubble_queue.contracts.sandbox.Sandbox`.
 
-    One command at a time: `exec` and `restore` wait for each other, because the end of a command is the end of
-    everything in the sandbox. The other methods also work while a command runs. A frozen sandbox starts no
-    command; the time a command was frozen is not counted against it. A command that could not be started is a
-    result with exit code 127 (not found) or 126 (anything else) and one sentence on standard error.
+    One command at a time: `exec` and `restore` wait for each other, because the end of a command is the end
+    of everything in the sandbox. The other methods also work while a command runs. A frozen sandbox starts
+    no command; the time a command was frozen is not counted against it. A command that could not be started
+    is a result with exit code 127 (not found) or 126 (anything else) and one sentence on standard error.
     """
 
     def __init__(
@@ -139,6 +139,7 @@ class SupervisedSandbox:
 
     async def _end(self) -> None:
         await self._channel.close()
+        self._thawed.set()  # whoever waits to run a command now hears that the sandbox is gone
         await self._release()
 
     def _command_fields(self, command: Command) -> builtins.list[bytes]:
@@ -214,4 +215,4 @@ def _joined(head: bytes, tail: bytes, missing: int) -> bytes:
 
 def _not_started(sentence: str) -> CommandResult:
     text = sentence.encode(errors="backslashreplace")
-    return CommandResult(126, None, False, False, b"", text, 0, len(text), False, 0.0)  # noqa: FBT003
+    return CommandResult(126, None, False, False, b"", text, 0, len(text), False, 0.0)

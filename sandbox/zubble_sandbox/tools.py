@@ -22,7 +22,7 @@ _PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
 _TRIAL_SECONDS: Final = 60.0
 _ADVICE: Final = {
     "Permission denied": "Where AppArmor forbids user namespaces, install the package bubblewrap.",
-    "No permissions to create": "User namespaces are off: set user.max_user_namespaces, or leave the container.",
+    "No permissions to create": "User namespaces are off: set user.max_user_namespaces above 0.",
     "Operation not permitted": "User namespaces are off here; a container needs seccomp=unconfined.",
     "Can't mount proc": "A container around the worker needs systempaths=unconfined.",
     "Unknown option": "It is older than 0.8.",
@@ -102,7 +102,7 @@ def _setpriv() -> str:
 def _host_roots() -> Iterator[commands.HostRoot]:
     for path in map(Path, ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")):
         if path.is_symlink():
-            yield commands.HostRoot(str(path), os.readlink(path))
+            yield commands.HostRoot(str(path), str(path.readlink()))
         elif path.is_dir():
             yield commands.HostRoot(str(path), None)
 

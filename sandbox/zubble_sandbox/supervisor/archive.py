@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
 
 from zubble_sandbox.supervisor import wire
 from zubble_sandbox.supervisor.files import PRIVATE, write_all
@@ -19,6 +18,10 @@ from zubble_sandbox.supervisor.tree import (
     open_regular,
     walk,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` and `collections.abc` are slow to import
+    from collections.abc import Iterator
 
 BLOCK = 512
 MAX_NAME_BYTES = 65_536
@@ -84,11 +87,13 @@ def _header(
     for record, text in ((_LONG_LINK, target), (_LONG_NAME, path)):
         if len(text) > 100:
             data = text + b"\0"
-            long += _block(b"././@LongLink", record, 0, len(data), 0, b"") + data + bytes(-len(data) % BLOCK)
-    return long + _block(path, kind, mode, size, max(0, mtime), target)
+            long += _block(b"././@LongLink", record, 0, size=len(data)) + data + bytes(-len(data) % BLOCK)
+    return long + _block(path, kind, mode, size=size, mtime=max(0, mtime), target=target)
 
 
-def _block(path: bytes, kind: bytes, mode: int, size: int, mtime: int, target: bytes) -> bytes:
+def _block(
+    path: bytes, kind: bytes, mode: int, *, size: int = 0, mtime: int = 0, target: bytes = b""
+) -> bytes:
     if size >= 8**11:
         raise ValueError("a file of 8 GiB or more does not fit a snapshot")
     block = bytearray(BLOCK)
@@ -102,22 +107,26 @@ def _block(path: bytes, kind: bytes, mode: int, size: int, mtime: int, target: b
 
 
 def restore(roots: Roots, body: wire.Body) -> None:
-    """Replace the work tree. Raises ValueError for an entry we would not have written; the tree is empty then."""
+    """Replace the work tree. Raises ValueError for an entry we would not have written; it is empty then."""
     empty(roots.work, keep=PRIVATE)
-    modes: list[tuple[bytes, int]] = []
     try:
-        for count, (path, kind, header) in enumerate(_entries(body)):
-            if count >= MAX_ENTRIES:
-                raise ValueError(f"the snapshot holds more than {MAX_ENTRIES} entries")
-            with _place(roots, path) as place:
-                _make(place, kind, header, body)
-            if kind == _FOLDER:
-                modes.append((path, _number(header[100:108]) & 0o777))
-        for path, mode in reversed(modes):
-            _set_mode(roots, path, mode)
+        _unpack(roots, body)
     except BaseException:
         empty(roots.work, keep=PRIVATE)
         raise
+
+
+def _unpack(roots: Roots, body: wire.Body) -> None:
+    modes: list[tuple[bytes, int]] = []
+    for count, (path, kind, header) in enumerate(_entries(body)):
+        if count >= MAX_ENTRIES:
+            raise ValueError(f"the snapshot holds more than {MAX_ENTRIES} entries")
+        with _place(roots, path) as place:
+            _make(place, kind, header, body)
+        if kind == _FOLDER:
+            modes.append((path, _number(header[100:108]) & 0o777))
+    for path, mode in reversed(modes):
+        _set_mode(roots, path, mode)
 
 
 def _entries(body: wire.Body) -> Iterator[tuple[bytes, bytes, bytes]]:

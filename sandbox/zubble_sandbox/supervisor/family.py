@@ -1,16 +1,21 @@
+# pathlib and contextlib are slow to import:
+# ruff: noqa: PTH123, PTH208, SIM105
 """All processes of the sandbox at once: stopping, continuing, ending them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` and `collections.abc` are slow to import
+    from collections.abc import Iterable
 
 SIGINT, SIGKILL, SIGPIPE, SIGCONT, SIGSTOP, SIGXFSZ = 2, 9, 13, 18, 19, 25
 """As on x86-64 and arm64; importing `signal` would cost a tenth of the time to open a sandbox."""
 
 
 class Namespace:
-    """Pid 1 of a pid namespace: one call reaches every other process, also those that are just being forked."""
+    """Pid 1 of a pid namespace: one call reaches every other process, also one that is just being forked."""
 
     def signal(self, number: int) -> None:
         try:
@@ -55,14 +60,14 @@ def _descendants(root: int) -> list[int]:
 
 def _parent(name: str) -> int | None:
     try:
-        with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123 - pathlib is slow to import
+        with open(f"/proc/{name}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
     except OSError:
         return None
 
 
 def reap(*, block: bool) -> dict[int, int]:
-    """Wait for children that have ended: pid to wait status. Raises ChildProcessError when there are none at all."""
+    """Children that have ended: pid to wait status. Raises ChildProcessError when there are none at all."""
     ended: dict[int, int] = {}
     options = 0 if block else os.WNOHANG
     try:

@@ -1,19 +1,26 @@
+# pathlib and contextlib are slow to import:
+# ruff: noqa: PTH123
 """Serve one worker until it is gone: pid 1 of a namespace, or the head of a process tree without one."""
 
 from __future__ import annotations
 
-import ctypes
+import _ctypes
+import _signal  # type: ignore[import-not-found]
 import os
 import resource
 import select
-import sys
 import time
-from collections.abc import Iterable
 
 from zubble_sandbox.supervisor import archive, files, wire
 from zubble_sandbox.supervisor.family import SIGINT, Descendants, Namespace
 from zubble_sandbox.supervisor.running import Runner
 from zubble_sandbox.supervisor.tree import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` and `collections.abc` are slow to import
+    from collections.abc import Callable, Iterable
+
+    Pieces = Iterable[bytes]
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _SIG_DFL = 4, 36, 0
 MAX_WAIT_SECONDS = 3_600.0
@@ -22,17 +29,24 @@ MIN_OPEN_FILES = 256
 
 
 def main(control: int) -> None:
-    """Serve on an inherited socket; returns only when a call is impossible, normally the process ends here."""
+    """Serve on an inherited socket; the process ends here."""
     line = wire.Line(control)
     try:
         kind, call, payload = line.receive()
         if kind == wire.SETUP:
             supervisor = Supervisor(line, payload)
-            line.send(wire.OK, call, wire.pack(sys.version.split()[0].encode()))
+            line.send(wire.OK, call)
             supervisor.serve()
     except wire.Closed:
         pass
     os._exit(0)
+
+
+class Request:
+    """One call of the worker; `body` is what follows a WRITE or RESTORE."""
+
+    def __init__(self, call: int, fields: list[bytes], body: wire.Body) -> None:
+        self.call, self.fields, self.body = call, fields, body
 
 
 class Supervisor:
@@ -49,8 +63,21 @@ class Supervisor:
             _limit(resource.RLIMIT_FSIZE, int(file_bytes))
         self._line = line
         line.end_of_life = time.monotonic() + float(life_seconds)
-        self._roots = Roots(dict(zip(folders[::2], folders[1::2])))
+        self._roots = Roots(_pairs(folders))
         self._runner = Runner(self._roots, Namespace() if namespace else Descendants())
+        self._requests: dict[int, Callable[[Request], Pieces]] = {
+            wire.EXEC: self._exec,
+            wire.KILL: self._kill,
+            wire.FREEZE: self._freeze,
+            wire.THAW: self._thaw,
+            wire.PING: self._ping,
+            wire.READ: self._read,
+            wire.WRITE: self._write,
+            wire.LIST: self._list,
+            wire.FINGERPRINT: self._fingerprint,
+            wire.SNAPSHOT: self._snapshot,
+            wire.RESTORE: self._restore,
+        }
 
     def serve(self) -> None:
         try:
@@ -90,61 +117,82 @@ class Supervisor:
         self._line.send(wire.OK, call, wire.pack(*self._runner.finish()))
 
     def _answer(self, kind: int, call: int, payload: bytes) -> None:
-        fields = wire.unpack(payload)
-        body = wire.Body(self._line, call) if kind in {wire.WRITE, wire.RESTORE} else None
+        request = Request(call, wire.unpack(payload), wire.Body(self._line, call))
+        answers = kind != wire.EXEC
         try:
-            for piece in self._do(kind, call, fields, body):
+            for piece in self._requests[kind](request):
                 self._line.send(wire.CHUNK, call, piece)
         except wire.Closed:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a tree does to us is an answer, never the end of pid 1
-            reply = (wire.FAILED, wire.pack(*_described(error)))
+            self._leave_body(kind, request)
+            self._line.send(wire.FAILED, call, wire.pack(*_described(error)))
         else:
-            reply = (wire.OK, b"")
-        if body is not None:
-            body.drain()
-        if kind != wire.EXEC or reply[0] == wire.FAILED:
-            self._line.send(reply[0], call, reply[1])
+            self._leave_body(kind, request)
+            if answers:
+                self._line.send(wire.OK, call)
 
-    def _do(self, kind: int, call: int, fields: list[bytes], body: wire.Body | None) -> Iterable[bytes]:
-        if kind == wire.EXEC:
-            self._exec(call, fields)
-        elif kind == wire.KILL:
-            if self._runner.running is not None:
-                self._finish()
-        elif kind == wire.FREEZE:
-            self._runner.freeze()
-        elif kind == wire.THAW:
-            self._runner.thaw()
-        elif kind == wire.READ:
-            return _pieces(files.read(self._roots, fields[0], int(fields[1])))
-        elif kind == wire.WRITE and body is not None:
-            files.write(self._roots, fields[0], body, executable=fields[1] == b"1")
-        elif kind == wire.LIST:
-            return _pieces(wire.pack(*files.listing(self._roots, fields[0], int(fields[1]))))
-        elif kind == wire.FINGERPRINT:
-            return (files.fingerprint(self._roots),)
-        elif kind == wire.SNAPSHOT:
-            return archive.snapshot(self._roots, int(fields[0]))
-        elif kind == wire.RESTORE and body is not None:
-            archive.restore(self._roots, body)
-        elif kind != wire.PING:
-            raise ValueError(f"unknown request {kind}")
-        return ()
+    @staticmethod
+    def _leave_body(kind: int, request: Request) -> None:
+        if kind in {wire.WRITE, wire.RESTORE}:
+            request.body.drain()
 
-    def _exec(self, call: int, fields: list[bytes]) -> None:
+    def _exec(self, request: Request) -> Pieces:
+        """Answered when the command ends, or at once when it cannot be started."""
         if self._runner.running is not None:
             raise ValueError("a command is running already")
-        timeout, cwd, count, *rest = fields
-        argv, variables = rest[: int(count)], rest[int(count) :]
-        result = self._runner.start(
-            call, float(timeout), cwd, argv, dict(zip(variables[::2], variables[1::2]))
-        )
+        timeout, cwd, count, *rest = request.fields
+        argv, env = rest[: int(count)], _pairs(rest[int(count) :])
+        result = self._runner.start(request.call, float(timeout), cwd, argv, env)
         if result is not None:
-            self._line.send(wire.OK, call, wire.pack(*result))
+            self._line.send(wire.OK, request.call, wire.pack(*result))
+        return ()
+
+    def _kill(self, _: Request) -> Pieces:
+        if self._runner.running is not None:
+            self._finish()
+        return ()
+
+    def _freeze(self, _: Request) -> Pieces:
+        self._runner.freeze()
+        return ()
+
+    def _thaw(self, _: Request) -> Pieces:
+        self._runner.thaw()
+        return ()
+
+    def _ping(self, _: Request) -> Pieces:
+        return ()
+
+    def _read(self, request: Request) -> Pieces:
+        path, max_bytes = request.fields
+        return _pieces(files.read(self._roots, path, int(max_bytes)))
+
+    def _write(self, request: Request) -> Pieces:
+        path, executable = request.fields
+        files.write(self._roots, path, request.body, executable=executable == b"1")
+        return ()
+
+    def _list(self, request: Request) -> Pieces:
+        path, limit = request.fields
+        return _pieces(wire.pack(*files.listing(self._roots, path, int(limit))))
+
+    def _fingerprint(self, _: Request) -> Pieces:
+        return (files.fingerprint(self._roots),)
+
+    def _snapshot(self, request: Request) -> Pieces:
+        return archive.snapshot(self._roots, int(request.fields[0]))
+
+    def _restore(self, request: Request) -> Pieces:
+        archive.restore(self._roots, request.body)
+        return ()
 
 
-def _pieces(data: bytes) -> Iterable[bytes]:
+def _pairs(texts: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(texts[::2], texts[1::2]))  # noqa: B905 - `strict` is newer than 3.9
+
+
+def _pieces(data: bytes) -> Pieces:
     return (data[at : at + wire.CHUNK_BYTES] for at in range(0, len(data), wire.CHUNK_BYTES))
 
 
@@ -157,19 +205,31 @@ def _described(error: Exception) -> tuple[bytes, bytes, bytes]:
 
 def _harden(*, namespace: bool) -> None:
     """Out of reach of commands that run as the same user; the first to go when memory is short."""
-    libc = ctypes.CDLL(None)
     os.umask(0o022)
     _be_killed_first()
-    libc.signal(SIGINT, _SIG_DFL)
-    if libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0) != 0:
-        os._exit(70)
-    if not namespace and libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+    _signal.signal(SIGINT, _SIG_DFL)
+    _prctl(_PR_SET_DUMPABLE, 0)
+    if not namespace:
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _prctl(option: int, value: int) -> None:
+    """By the C half of ctypes where it can be had: its Python half takes as long to import as all of this."""
+    try:
+        program = _ctypes.dlopen(None, 0)  # type: ignore[arg-type]
+        address = _ctypes.dlsym(program, "prctl")
+        failed = _ctypes.call_function(address, (option, value, 0, 0, 0))
+    except AttributeError:
+        import ctypes  # noqa: PLC0415 - see above
+
+        failed = ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+    if failed:
         os._exit(70)
 
 
 def _be_killed_first() -> None:
     try:
-        with open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123 - pathlib is slow to import
+        with open("/proc/self/oom_score_adj", "wb") as file:
             file.write(b"900")
     except OSError:
         pass

@@ -1,3 +1,5 @@
+# pathlib and contextlib are slow to import:
+# ruff: noqa: PTH116
 """One command at a time: a fresh session, bounded output, and nothing of it left behind."""
 
 from __future__ import annotations
@@ -6,7 +8,6 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Mapping, Sequence
 
 from zubble_sandbox.supervisor.family import (
     SIGCONT,
@@ -20,6 +21,10 @@ from zubble_sandbox.supervisor.family import (
     reap,
 )
 from zubble_sandbox.supervisor.tree import Roots
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` and `collections.abc` are slow to import
+    from collections.abc import Mapping, Sequence
 
 KEEP_BYTES = 65_536
 """Of each stream the first and the last so many bytes are kept."""
@@ -70,11 +75,12 @@ class Stream:
 class Running:
     """A started command, from its first byte to its result."""
 
-    def __init__(self, call: int, pid: int, streams: tuple[Stream, Stream], timeout_seconds: float) -> None:
+    def __init__(
+        self, call: int, pid: int, streams: tuple[Stream, Stream], started: float, deadline: float
+    ) -> None:
         self.call, self.pid, self.streams = call, pid, streams
         self.pidfd = os.pidfd_open(pid)
-        self.started = time.monotonic()
-        self.deadline = self.started + timeout_seconds
+        self.started, self.deadline = started, deadline
         self.status: int | None = None
         self.exited = False
         self._frozen_at: float | None = None
@@ -177,6 +183,7 @@ class Runner:
     def _spawn(
         self, call: int, timeout_seconds: float, argv: Sequence[bytes], env: Mapping[bytes, bytes]
     ) -> Running:
+        started = time.monotonic()
         program = _find(argv[0], env.get(b"PATH", b""))
         out_read, out_write = os.pipe()
         err_read, err_write = os.pipe()
@@ -203,7 +210,7 @@ class Runner:
             os.close(err_write)
         for fd in (out_read, err_read):
             os.set_blocking(fd, False)
-        return Running(call, pid, (Stream(out_read), Stream(err_read)), timeout_seconds)
+        return Running(call, pid, (Stream(out_read), Stream(err_read)), started, started + timeout_seconds)
 
     def collect(self) -> None:
         """Take in orphans and the command itself when they have ended."""

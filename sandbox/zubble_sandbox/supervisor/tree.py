@@ -1,3 +1,5 @@
+# pathlib and contextlib are slow to import:
+# ruff: noqa: PTH101, SIM105
 """Walking a tree that somebody hostile is changing: every component by descriptor, no link ever followed."""
 
 from __future__ import annotations
@@ -5,7 +7,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` and `collections.abc` are slow to import
+    from collections.abc import Iterator, Mapping
 
 MAX_DEPTH = 128
 """Folders below this are named but not entered; one descriptor is open for each level."""
@@ -23,7 +28,7 @@ class Place:
     def __init__(self, parent: int, name: bytes) -> None:
         self.parent, self.name = parent, name
 
-    def __enter__(self) -> Place:
+    def __enter__(self) -> Place:  # noqa: PYI034 - `typing.Self` is newer than 3.9
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -31,7 +36,7 @@ class Place:
 
 
 class Roots:
-    """The folders that may be reached, by the first component of an absolute path; relative paths mean work."""
+    """The folders that may be reached, by the first part of an absolute path; relative paths mean work."""
 
     def __init__(self, folders: Mapping[bytes, bytes]) -> None:
         self._fds = {
@@ -79,7 +84,7 @@ def open_beneath(parent: int, name: bytes, flags: int, mode: int = 0o600) -> int
 
 
 def open_regular(parent: int, name: bytes) -> tuple[int, os.stat_result]:
-    """Open for reading. Raises IsADirectoryError, and OSError(EINVAL) for anything that is not a regular file."""
+    """Open for reading. Raises IsADirectoryError, and OSError(EINVAL) for what is not a regular file."""
     fd = open_beneath(parent, name, os.O_RDONLY)
     info = os.fstat(fd)
     if stat.S_ISREG(info.st_mode):
@@ -131,9 +136,10 @@ _KINDS = {stat.S_IFREG: b"file", stat.S_IFDIR: b"directory", stat.S_IFLNK: b"sym
 
 
 def walk(folder: int, *, skip: frozenset[bytes] = frozenset()) -> Iterator[Entry]:
-    """Everything below an open folder, sorted by path; `skip` names entries of the folder itself to leave out.
+    """Everything below an open folder, sorted by path.
 
-    Folders that cannot be opened (mode 000, gone, swapped for a link) are named and not entered.
+    `skip` names entries of the folder itself to leave out. Folders that cannot be opened (mode 000, gone,
+    swapped for a link) are named and not entered.
     """
     levels = [(folder, b"", iter(_visits(folder, skip)))]
     try:
@@ -156,7 +162,7 @@ def walk(folder: int, *, skip: frozenset[bytes] = frozenset()) -> Iterator[Entry
 
 
 def _visits(fd: int, skip: frozenset[bytes]) -> list[tuple[bytes, os.stat_result]]:
-    """Each entry once under its name and each folder again under `name/`: sorted, that is the order of paths."""
+    """Each entry under its name, each folder again under `name/`: sorted, that is the order of paths."""
     visits: list[tuple[bytes, os.stat_result]] = []
     with os.scandir(fd) as entries:
         for count, entry in enumerate(entries):

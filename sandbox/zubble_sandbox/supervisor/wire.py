@@ -50,12 +50,12 @@ def parse_header(header: bytes) -> tuple[int, int, int]:
     return length, header[4], int.from_bytes(header[5:9], "big")
 
 
-class Closed(Exception):  # noqa: N818 - a state of the line, not a fault
+class Closed(Exception):
     """The other end is gone, or this end may live no longer."""
 
 
 class Line:
-    """The supervisor's end: blocking, but never past the end of its life (`end_of_life`, monotonic seconds)."""
+    """The supervisor's end: blocking, but never past `end_of_life` (monotonic seconds)."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
