@@ -61,15 +61,15 @@ class RepetitionDetector:
         return self._streams[channel].saturation.tokens
 
     def tail(self, channel: Channel) -> str:
-        """The last 600 characters counted. Possibly degenerate: for records and judges, not for prompts."""
-        return self._streams[channel].tail
+        """The last 600 characters counted, as UTF-8 can hold them. Possibly degenerate: not for prompts."""
+        return self._streams[channel].tail.encode("utf-8", "replace").decode("utf-8")
 
     def reset(self, scope: Scope) -> None:  # noqa: ARG002 - every observer has it; these counters outlive nothing
         """Forget everything: no text counter lives longer than a reply, hence none than a context (C37)."""
         self._streams = {channel: Stream.new(channel, self.ladder) for channel in _CHANNELS}
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON."""
+        """Everything, as JSON; its strings may hold half a surrogate pair, so it is to be written as ASCII."""
         streams = {channel: stream.state() for channel, stream in self._streams.items()}
         return {"version": _STATE_VERSION, "ladder": self.ladder.state(), "streams": streams}
 
@@ -119,8 +119,7 @@ class StreamGuard:
     def _evidence(self, fired: Fired) -> dict[str, Any]:
         """The action tells a `restart` (one more try of the call, under another seed) from the end (C1)."""
         tail = self._detector.tail(fired.channel)[-EVIDENCE_CHARS:]
-        printable = tail.encode("utf-8", "replace").decode("utf-8")
-        return {**fired.as_dict(), "action": fired.action, "text_tail": printable}
+        return {**fired.as_dict(), "action": fired.action, "text_tail": tail}
 
     @property
     def fired(self) -> list[Fired]:

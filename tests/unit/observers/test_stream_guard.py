@@ -1,0 +1,139 @@
+# ruff: noqa: RUF001 - other scripts are the point
+from __future__ import annotations
+
+import json
+from itertools import count
+
+import pytest
+
+from zubble_queue.contracts.model import Channel, Cut, StreamWatcher
+from zubble_worker.observers.ladder import GRADUATED, STRICT
+from zubble_worker.observers.repetition import StreamGuard
+
+SENTENCE = "I will now check the file once more, then write the tests, and after that I run them. "
+"""20 tokens."""
+
+
+def tokens_until_cut(guard: StreamGuard, delta: str, channel: Channel = "text") -> int:
+    for seen in count(1):
+        if guard.feed(channel, delta):
+            return seen
+        assert seen < 20_000, "never cut"
+    raise AssertionError
+
+
+def test_the_founding_incident_is_nudged_by_260_tokens_and_cut_by_3300() -> None:
+    guard = StreamGuard()
+    assert tokens_until_cut(guard, "truncated ") <= 3_300
+    assert guard.fired[0].token <= 260
+    assert [fired.threshold for fired in guard.fired] == [50, 500, 1_000, 1_500, 3_000]
+
+
+@pytest.mark.parametrize(
+    ("delta", "most"),
+    [
+        (SENTENCE, 3_300 / 20),
+        ("\n", 3_300),
+        ("!", 3_300),
+        ("哈", 3_300),
+        ("aa", 3_300),
+        ("    ", 3_300),
+        (" \n", 3_300),
+        ("\t\r\n", 3_300),
+        ("😀", 3_300),
+        ("yes agree\n", 1_100),
+        ("the, ", 1_650),
+        ("我需要先检查一下这个文件的内容，然后再决定下一步怎么做。", 3_300 / 28),
+        ("ฉันจะตรวจสอบไฟล์นี้อีกครั้ง", 3_300 / 27),
+    ],
+)
+@pytest.mark.parametrize("channel", ["text", "reasoning"])
+def test_every_kind_of_loop_is_cut(delta: str, most: float, channel: Channel) -> None:
+    assert tokens_until_cut(StreamGuard(), delta, channel) <= most
+
+
+def test_the_cut_names_the_stop_and_carries_evidence_for_the_record() -> None:
+    guard = StreamGuard()
+    tokens_until_cut(guard, "truncated ")
+    assert guard.cut is not None
+    assert guard.cut.reason == "loop:text"
+    evidence = json.loads(json.dumps(guard.cut.evidence))
+    assert {key: evidence[key] for key in ("threshold", "channel", "period", "action")} == {
+        "threshold": 3_000,
+        "channel": "text",
+        "period": 1,
+        "action": "kill",
+    }
+    assert len(evidence["text_tail"]) == 300
+
+
+def test_evidence_can_be_written_whatever_the_model_said() -> None:
+    guard = StreamGuard()
+    tokens_until_cut(guard, "\udc00")
+    assert guard.cut
+    guard.cut.evidence["text_tail"].encode("utf-8")
+
+
+def test_the_order_stands_once_given() -> None:
+    guard = StreamGuard()
+    tokens_until_cut(guard, "truncated ")
+    first = guard.cut
+    assert guard.feed("text", "and now something else. " * 20) is first
+
+
+def test_a_nudge_waits_for_the_next_turn_and_is_from_the_harness() -> None:
+    guard = StreamGuard()
+    assert guard.feed("text", "truncated " * 400) is None
+    assert guard.nudge_due
+    assert "from the harness, not from the user" in guard.nudge_text
+
+
+def test_the_loop_is_not_quoted_to_the_model() -> None:
+    guard = StreamGuard()
+    guard.feed("text", "truncated " * 400)
+    assert "truncated" not in guard.nudge_text
+
+
+def test_a_nudge_that_the_very_end_earned_is_due() -> None:
+    guard = StreamGuard()
+    for _ in range(238):
+        guard.feed("text", "yes ")
+    assert not any(guard.feed("text", piece) for piece in ("y", "e", "s"))
+    assert guard.nudge_due
+
+
+def test_good_text_earns_nothing() -> None:
+    guard = StreamGuard()
+    guard.feed("text", " ".join(f"word{number}" for number in range(5_000)))
+    assert (guard.fired, guard.nudge_due, guard.nudge_text, guard.cut) == ([], False, "", None)
+
+
+def test_tokens_of_all_channels_are_summed() -> None:
+    guard = StreamGuard()
+    guard.feed("reasoning", "let me think")
+    guard.feed("text", "a, b")
+    guard.feed("tool", '{"x": 1}')
+    assert guard.tokens == 3 + 3 + 7
+
+
+def test_a_delta_of_ten_megabytes_is_cut_where_the_loop_is() -> None:
+    guard = StreamGuard()
+    assert isinstance(guard.feed("text", "truncated " * 1_000_000), Cut)
+    assert guard.tokens < 5_000
+
+
+def test_a_restart_is_told_from_a_kill() -> None:
+    guard = StreamGuard(STRICT)
+    guard.feed("text", "no no no no no no " + "x " * 40)
+    assert guard.cut
+    assert guard.cut.evidence["action"] == "restart"
+
+
+def test_a_scaled_ladder_cuts_earlier() -> None:
+    guard = StreamGuard(GRADUATED.validate_reachable(1_701))
+    assert tokens_until_cut(guard, "truncated ") <= 1_701
+
+
+def test_it_is_a_stream_watcher() -> None:
+    watcher: StreamWatcher = StreamGuard()
+    assert watcher.feed("text", "hello") is None
