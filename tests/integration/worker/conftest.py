@@ -96,19 +96,22 @@ class Installation:
         home.mkdir()
         file = home / "zubble.toml"
         file.write_text(_toml({**self.config, "worker": {"slots": slots, "drain_seconds": 0.5}}))
-        process = subprocess.Popen(
-            [sys.executable, "-m", "zubble_queue.cli", "worker"],
-            cwd=home,
-            env={**os.environ, "ZUBBLE_CONFIG": str(file), "MOCK_KEY": SECRET, **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=(home / "out.log").open("wb"),
-            stderr=subprocess.STDOUT,
-        )
+        with (home / "out.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", "import sys; from zubble_worker.host import main; from zubble_queue.settings import Settings; sys.exit(main(Settings.load()))"],
+                cwd=home,
+                env={**os.environ, "ZUBBLE_CONFIG": str(file), "MOCK_KEY": SECRET, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
         self.processes.append(process)
         return process
 
-    def log(self, number: int = 0) -> str:
-        return (self.folder / f"worker-{number}" / "out.log").read_text(errors="replace")
+    def log(self) -> str:
+        """What all workers printed."""
+        logs = sorted(self.folder.glob("worker-*/out.log"))
+        return "\n".join(f"{log.parent.name}: {log.read_text(errors='replace')}" for log in logs)
 
     async def sealed(self, name: str, seconds: float = 60) -> TaskView:
         task_id = identity.task_id(BATCH, name, 1)

@@ -110,7 +110,7 @@ async def test_a_check_that_passes_untouched_or_cannot_run_makes_the_task_invali
     assert missing.ending is not None
     assert "proves nothing" in empty.ending.reason
     assert "exit code 127" in missing.ending.reason
-    assert zubble.endpoint.calls == []
+    assert list(zubble.endpoint.calls) == []
 
 
 async def test_a_sandbox_the_worker_does_not_allow_is_refused_at_the_claim(install):
@@ -251,7 +251,7 @@ def _processes(argv: bytes) -> list[int]:
 
 
 async def _keys_with(store, needle: bytes) -> list[bytes]:
-    client = store.client
+    client = store._client
     return [key async for key in client.scan_iter(count=1000) if needle in await client.dump(key)]
 
 
