@@ -91,7 +91,7 @@ def humaneval() -> list[dict[str, Any]]:
 
 
 def script(*, rotate: int = 0) -> dict[str, Any]:
-    """The mock endpoint's script: reference solutions (rotated by some tasks, for the control), then the loops."""
+    """The mock endpoint's script: reference solutions (rotated by some tasks, for the control), loops."""
     tasks = humaneval()
     rules = [_solution_rule(task, tasks[(number + rotate) % len(tasks)]) for number, task in enumerate(tasks)]
     rules += [
