@@ -15,6 +15,7 @@ from zubble_queue.errors import ModelUnavailable, OperatorError
 from zubble_worker.models import chunk, pricing
 from zubble_worker.models.failure import TryFailed, html_failure, http_failure, presentable
 from zubble_worker.models.keys import checked_key, read_key
+from zubble_worker.models.lanes import Lanes
 from zubble_worker.models.query import Query
 from zubble_worker.models.request import request_body
 from zubble_worker.models.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from zubble_worker.models.assembly import Assembly
 
 _DONE: Final = b"[DONE]"
-_CONNECTIONS: Final = httpx.Limits(max_connections=2_000, max_keepalive_connections=256, keepalive_expiry=30)
 _MAX_STREAM_BYTES: Final = 256 * 1_048_576
 _MAX_ERROR_BYTES: Final = 65_536
 _GOODBYE_SECONDS: Final = 1.0
@@ -43,20 +43,12 @@ class OpenAIModel:
         config: Its table.
         name: What it is called here; the name sent to the endpoint where it is left out.
         api_key: Sent as a bearer token; held here and nowhere else.
-        client: Replaces the shared httpx client, which is then the caller's to close.
 
     Raises:
         OperatorError: The price is unknown, or the key cannot be a header.
     """
 
-    def __init__(
-        self,
-        config: ModelConfig,
-        *,
-        name: str | None = None,
-        api_key: str | None = None,
-        client: httpx.AsyncClient | None = None,
-    ) -> None:
+    def __init__(self, config: ModelConfig, *, name: str | None = None, api_key: str | None = None) -> None:
         if config.model is None:
             raise OperatorError("A model needs a name to be asked for: use config.named(NAME).")
         self._name, self._config = name or config.model, config
@@ -64,8 +56,7 @@ class OpenAIModel:
         self._price = pricing.resolve(config)
         self._url = f"{config.base_url}/chat/completions"
         self._headers = _headers(self._key)
-        self._own_client = client is None
-        self._client = client or _client(config)
+        self._lanes = Lanes(config)
 
     @classmethod
     def from_config(cls, name: str, config: ModelConfig) -> Self:
@@ -104,22 +95,24 @@ class OpenAIModel:
         return await query.run(partial(self._try, body, options))
 
     async def aclose(self) -> None:
-        if self._own_client:
-            await self._client.aclose()
+        await self._lanes.aclose()
 
     async def _try(self, body: bytes, options: CallOptions, assembly: Assembly) -> None:
         async def trace(event: str, _info: Any) -> None:
             assembly.asked |= event == "http11.send_request_body.complete"
 
         try:
-            async with self._client.stream(
-                "POST",
-                self._url,
-                content=body,
-                headers=self._headers,
-                timeout=_timeout(self._config),
-                extensions={"trace": trace},
-            ) as response:
+            async with (
+                self._lanes.client() as client,
+                client.stream(
+                    "POST",
+                    self._url,
+                    content=body,
+                    headers=self._headers,
+                    timeout=_timeout(self._config),
+                    extensions={"trace": trace},
+                ) as response,
+            ):
                 await self._read(response, options, assembly)
         except httpx.HTTPError as problem:
             raise self._transport_failure(problem, assembly) from problem
@@ -215,15 +208,6 @@ def _headers(key: str | None) -> dict[str, str]:
         "accept-encoding": "identity",
     }
     return plain | ({"authorization": f"Bearer {key}"} if key else {})
-
-
-def _client(config: ModelConfig) -> httpx.AsyncClient:
-    return httpx.AsyncClient(
-        limits=_CONNECTIONS,
-        trust_env=not config.is_loopback,
-        # Reading the certificates takes a while, and redirects are not followed: plain http never needs them.
-        verify=not (config.base_url or "").startswith("http://"),
-    )
 
 
 def _timeout(config: ModelConfig) -> httpx.Timeout:

@@ -11,6 +11,7 @@ import asyncio
 import re
 import time
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from zubble_worker.models.scripted_reply import spell
@@ -108,12 +109,14 @@ def count_prompt_tokens(prompt: Prompt) -> int:
 def perform(reply: ScriptedReply, *, max_tokens: int | None, stop: Sequence[str]) -> Performance:
     """Spell the reply out, token by token."""
     text, stopped = _until_stop(spell(reply.text), stop)
-    singles = list(_singles(reply, text, stopped=stopped))
+    limit = None if max_tokens is None else max_tokens + 1
+    singles = list(islice(_singles(reply, text, stopped=stopped), limit))
     natural = "tool_calls" if reply.tool_calls and not stopped else "stop"
     finish = reply.finish or natural
     if max_tokens is not None and len(singles) > max_tokens:
         singles, finish = singles[:max_tokens], "length"
-    return Performance(tuple(_grouped(singles, reply.tokens_per_event)), finish)
+    pieces = singles if reply.tokens_per_event == 1 else _grouped(singles, reply.tokens_per_event)
+    return Performance(tuple(pieces), finish)
 
 
 def _singles(reply: ScriptedReply, text: str, *, stopped: bool) -> Iterator[Piece]:
