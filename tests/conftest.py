@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+import hypothesis
 import pytest
 
 _FOLDERS = {
@@ -18,6 +19,15 @@ _FOLDERS = {
     "XDG_STATE_HOME": "home/.local/state",
 }
 _FULL_SIZES = bool(os.environ.get("ZUBBLE_TEST_FULL"))
+
+# A loaded machine is slow; that is no property of the code.
+hypothesis.settings.register_profile(
+    "patient",
+    hypothesis.settings(),
+    deadline=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile("patient")
 
 
 def ci() -> bool:
