@@ -113,10 +113,8 @@ class Connection:
     def _seam(self) -> Iterator[None]:
         try:
             yield
-        except exceptions.AuthenticationError as refused:
-            raise CannotStart(f"Redis at {self._where} refused the user or password.") from refused
         except _CONNECTION_ERRORS as lost:
-            raise StoreUnavailable(f"Redis at {self._where} does not answer: {_short(lost)}.") from lost
+            raise StoreUnavailable(_silence(self._where, lost)) from lost
         except exceptions.OutOfMemoryError as full:
             raise StoreUnavailable(f"Redis at {self._where} is full: raise maxmemory.") from full
         except exceptions.ReadOnlyError as replica:
@@ -169,10 +167,8 @@ def _client(url: str) -> Redis:
 async def _check(client: Redis, where: str) -> None:
     try:
         info = await client.info()
-    except exceptions.AuthenticationError as refused:
-        raise CannotStart(f"Redis at {where} refused the user or password.") from refused
     except _CONNECTION_ERRORS as lost:
-        raise CannotStart(f"Redis at {where} does not answer: {_short(lost)}.") from lost
+        raise CannotStart(_silence(where, lost)) from lost
     except exceptions.NoPermissionError as denied:
         raise CannotStart(f"Redis at {where} does not allow this user INFO: {_short(denied)}.") from denied
     if problem := unfit(info):
@@ -203,6 +199,13 @@ def _too_old(info: dict[str, Any]) -> str | None:
     if tuple(int(part) for part in re.findall(r"\d+", found)[:2]) < oldest:
         return f"is {name} {found}; {'.'.join(map(str, oldest))} or newer is needed"
     return None
+
+
+def _silence(where: str, lost: Exception) -> str:
+    """redis-py wraps a refused password into a connection error."""
+    if any(isinstance(error, exceptions.AuthenticationError) for error in (lost, lost.__cause__)):
+        return f"Redis at {where} refused the user or password."
+    return f"Redis at {where} does not answer: {_short(lost)}."
 
 
 def _short(cause: BaseException) -> str:

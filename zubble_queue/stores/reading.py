@@ -71,8 +71,8 @@ class Reading(Connection):
         if batch is not None:
             await self.batch(batch)
         names = [batch] if batch is not None else await self._batch_names()
-        exact = {text, *(identity.task_id(name, text, 1) for name in names)}
-        found = [view for view in await self._views(sorted(exact)) if view.batch in names]
+        exact = dict.fromkeys([text, *(identity.task_id(name, text, 1) for name in names)])
+        found = [view for view in await self._views(list(exact)) if view.batch in names]
         if not found:
             found = await self._views(await self._ids_beginning_with(text, names))
         if not found:

@@ -128,7 +128,7 @@ local function let_batch_expire_when_done(batch)
   local key = batch_key(batch)
   local counters = fields(key, 'state', 'total', 'state:sealed')
   local total = tonumber(counters[2] or 0)
-  if counters[1] ~= 'loading' and total > 0 and tonumber(counters[3] or 0) >= total then
+  if counters[1] ~= 'loading' and tonumber(counters[3] or 0) >= total then
     for _, suffix in ipairs({'', ':tasks', ':waiting'}) do
       redis.call('EXPIRE', key .. suffix, RECORD_TTL + BATCH_GRACE)
     end

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- name -> 1, or 0 if there is no such batch
 local key = batch_key(arg(1))
 local state = redis.call('HGET', key, 'state')
