@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from celery import Celery
+from celery.exceptions import Ignore
 from celery.worker import WorkController
 from celery.worker import state as celery_state
 from kombu.entity import Queue
@@ -75,6 +76,10 @@ def queue_name(namespace: str) -> str:
     return f"{namespace}-attempts"
 
 
+class Dropped(Exception):
+    """The message announced nothing that is ours to finish: a double, a handover, a cancelled task."""
+
+
 class CeleryPublisher:
     """Announces attempts: the feeder's way to Celery."""
 
@@ -115,8 +120,8 @@ class Consumer:
     """Celery's consumer in a thread of its own, without its signal handlers.
 
     Args:
-        body: Called in a pool thread with the header; returns the short result that Flower shows, or raises
-            what Celery understands (Ignore) or a scrubbed failure.
+        body: Called in a pool thread with the header; returns the short result that Flower shows as success,
+            or raises Dropped, or a failure whose text may be shown.
         on_end: Called in the consumer's thread when it has ended, for whatever reason.
     """
 
@@ -125,7 +130,7 @@ class Consumer:
         settings: Settings,
         *,
         name: str,
-        body: Callable[[Any, Header], str],
+        body: Callable[[Header], str],
         on_end: Callable[[], object],
     ) -> None:
         self._app = make_app(settings)
@@ -134,7 +139,16 @@ class Consumer:
 
         @self._app.task(name=TASK_NAME, bind=True, max_retries=0)  # type: ignore[untyped-decorator]
         def attempt(task: Any, header: dict[str, Any]) -> str:
-            return body(task, Header.model_validate(header))
+            try:
+                return body(Header.model_validate(header))
+            except Dropped as dropped:
+                self._show_revoked(task.request.id)
+                raise Ignore(str(dropped)) from None
+
+    def _show_revoked(self, message_id: str) -> None:
+        """Neither success nor failure: without this event Flower would say STARTED for ever."""
+        with self._app.events.default_dispatcher(hostname=self._name) as events:
+            events.send("task-revoked", uuid=message_id, terminated=False, signum=None, expired=False)
 
     def start(self) -> None:
         celery_state.should_stop = None

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Final
 
 import structlog
-from celery.exceptions import Ignore
 
 from zubble_queue.contracts.ending import Ending, Stop
 from zubble_queue.contracts.envelope import Header
-from zubble_worker.attempt import Done
+from zubble_worker.app import Dropped
 from zubble_worker.service import Service
 
 _log = structlog.get_logger(__name__)
@@ -22,36 +21,28 @@ class AttemptFailed(Exception):
 
 
 class Body:
-    """The body of `zubble.attempt`: hands the header to the loop's thread and waits."""
+    """The body of `zubble.attempt`: hands the header to the loop's thread, waits, and says how it ended."""
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self._service, self._loop = service, loop
 
-    def __call__(self, task: Any, header: Header) -> str:
+    def __call__(self, header: Header) -> str:
+        """The result for Flower. Raises Dropped or AttemptFailed."""
         try:
             done = asyncio.run_coroutine_threadsafe(self._service.run(header), self._loop).result()
         except Exception as error:  # noqa: BLE001 - the worker's edge: logged whole, shown scrubbed
             _log.exception("attempt failed unexpectedly", action="attempt_failed", task_id=header.task_id)
             raise AttemptFailed(f"infra: {type(error).__name__}") from None
         if done.ending is None:
-            self._revoked(task, done)
-        return _result(task, done.ending) if done.ending else ""
-
-    def _revoked(self, task: Any, done: Done) -> None:
-        """A message that was dropped, or an attempt that was given back, is neither success nor failure."""
-        _send_revoked(task)
-        raise Ignore(done.cause or done.how)
+            raise Dropped(done.cause or done.how)
+        return _result(done.ending)
 
 
-def _result(task: Any, ending: Ending) -> str:
+def _result(ending: Ending) -> str:
+    """`<outcome> $<spend> <n>-it`, in the state that tells the truth (design: section 8)."""
     summary = f"{ending.outcome} ${ending.spend_usd:.4f} {ending.iterations_used}-it"
     if ending.stop is Stop.CANCELLED:
-        _send_revoked(task)
-        raise Ignore(summary)
+        raise Dropped(summary)
     if ending.stop in _FAILURES and ending.outcome != "verified":
         raise AttemptFailed(summary)
     return summary
-
-
-def _send_revoked(task: Any) -> None:
-    task.send_event("task-revoked", terminated=False, signum=None, expired=False)

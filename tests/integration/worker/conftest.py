@@ -98,7 +98,11 @@ class Installation:
         file.write_text(_toml({**self.config, "worker": {"slots": slots, "drain_seconds": 0.5}}))
         with (home / "out.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-c", "import sys; from zubble_worker.host import main; from zubble_queue.settings import Settings; sys.exit(main(Settings.load()))"],
+                [
+                    sys.executable,
+                    "-c",
+                    "import sys; from zubble_worker.host import main; from zubble_queue.settings import Settings; sys.exit(main(Settings.load()))",
+                ],
                 cwd=home,
                 env={**os.environ, "ZUBBLE_CONFIG": str(file), "MOCK_KEY": SECRET, **environment},
                 stdin=subprocess.DEVNULL,
