@@ -21,6 +21,8 @@ from zubble_queue.formats.task_line import Builder, FileLine, TaskLine, VerifyLi
 
 TASK_TYPE: Final = "humaneval"
 SOLUTION: Final = "solution.py"
+TASK_FILE: Final = "task.json"
+"""Beside the check: the prompt, the tests and the limits."""
 VERIFY_COMMAND: Final = "exec python3 -I -S /verify/check.py"
 """`exec`: no shell stays beside the check that a candidate could get at."""
 CPU_SECONDS: Final = 10
@@ -82,7 +84,7 @@ def _task(line: HumanEvalLine, check: str) -> TaskLine:
         success_criteria=f"{SOLUTION} defines {line.entry_point} and it passes the hidden tests.",
         verify=VerifyLine(
             command=VERIFY_COMMAND,
-            files={"check.py": FileLine(text=check), "task.json": FileLine(text=_task_json(line))},
+            files={"check.py": FileLine(text=check), TASK_FILE: FileLine(text=_task_json(line))},
             timeout_seconds=VERIFY_SECONDS,
         ),
         task_type=TASK_TYPE,

@@ -1,0 +1,106 @@
+"""What `zubble batch watch|ls|show|cancel|export` do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from zubble_queue.cli import views
+from zubble_queue.cli.installation import installation
+from zubble_queue.cli.report import Exit, Report, usd
+from zubble_queue.cli.waiting import progress_bar, stopped_by_signals, until_sealed
+from zubble_queue.contracts.ending import MICRO
+from zubble_queue.errors import BadInput
+from zubble_queue.formats import export as writers
+
+if TYPE_CHECKING:
+    from zubble_queue.settings import Settings
+
+
+async def watch(settings: Settings, batch: str, report: Report) -> Exit:
+    async with installation(settings) as place:
+        await place.store.batch(batch)
+        with stopped_by_signals() as stop, progress_bar(batch) as progress:
+            view = await until_sealed(place.store, batch, stop=stop, progress=progress)
+        if view is None:
+            view = await place.store.batch(batch)
+            again = f"zubble batch watch {batch}"
+            report.note(f"Detached: {view.sealed} of {view.total} tasks are sealed. Go on with: {again}")
+            report.result({**views.batch_values(view), "detached": True, "resume": again})
+            return Exit.DETACHED
+    for line in views.batch_lines(view):
+        report.say(line)
+    report.result(views.batch_values(view))
+    return views.exit_code(view)
+
+
+async def ls(settings: Settings, report: Report) -> Exit:
+    async with installation(settings) as place:
+        found = await place.store.batches()
+    if found:
+        report.table(
+            ("BATCH", "STATE", "SEALED", "VERIFIED", "SPENT", "MODEL"),
+            (
+                (
+                    view.info.name,
+                    view.state,
+                    f"{view.sealed}/{view.total}",
+                    view.outcomes.get("verified", 0),
+                    usd(view.usage.spend_micro_usd / MICRO),
+                    view.info.model,
+                )
+                for view in found
+            ),
+        )
+    else:
+        report.say("There are no batches yet: zubble batch submit --help")
+    report.result({"batches": [views.batch_values(view) for view in found]})
+    return Exit.DONE
+
+
+async def show(settings: Settings, batch: str, report: Report) -> Exit:
+    async with installation(settings) as place:
+        view = await place.store.batch(batch)
+    for line in views.batch_lines(view):
+        report.say(line)
+    report.result(views.batch_values(view))
+    return Exit.DONE
+
+
+async def cancel(settings: Settings, batch: str, report: Report) -> Exit:
+    async with installation(settings) as place:
+        count = await place.store.cancel_batch(batch)
+        view = await place.store.batch(batch)
+    running = view.states.get("running", 0)
+    report.say(f"Batch {batch} is cancelled: {count} tasks; {running} of them are still being stopped.")
+    report.result({**views.batch_values(view), "cancelled": count})
+    return Exit.DONE
+
+
+async def export(settings: Settings, batch: str, form: str, output: Path | None, report: Report) -> Exit:
+    line = writers.line(form)
+    if output is None and report.as_json:
+        raise BadInput(["--json needs -o FILE: standard output is one JSON object."])
+    async with installation(settings) as place:
+        view = await place.store.batch(batch)
+        with progress_bar("exporting") as progress:
+            rows = writers.rows(place.store, place.artifacts, batch)
+            count = await writers.write(rows, line, output, lambda done: progress.update(done, view.sealed))
+    left = view.total - count
+    if left:
+        report.note(f"{left} of {view.total} tasks are not sealed yet and were left out.")
+    if line.missing:
+        report.note(f"{line.missing} artifacts are not to be had any more; their fields are empty.")
+    if output is not None:
+        report.say(f"{count} results are in {output}.")
+    report.result(
+        {
+            "batch": batch,
+            "format": form,
+            "file": str(output),
+            "written": count,
+            "not_sealed": left,
+            "missing": line.missing,
+        }
+    )
+    return Exit.DONE

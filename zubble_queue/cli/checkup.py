@@ -1,0 +1,205 @@
+"""What `zubble doctor` looks at: each check does the thing, and says what to do when it fails."""
+
+from __future__ import annotations
+
+import ctypes.util
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, get_args
+
+from zubble_queue import registry
+from zubble_queue.cli.installation import installation
+from zubble_queue.cli.models import unpriced
+from zubble_queue.cli.report import Exit, Report
+from zubble_queue.config_layers import CONFIG_VARIABLE, ENV_PREFIX
+from zubble_queue.embedded import Embedded
+from zubble_queue.errors import CannotStart, OperatorError, StoreUnavailable, UnknownName
+from zubble_queue.feeder import ROLE
+from zubble_queue.settings import Settings, without_password
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.model_config import ModelConfig
+
+Role = Literal["submit", "worker", "dispatcher"]
+Verdict = Literal["ok", "warning", "failed", "unreachable"]
+
+_OLDEST_PYTHON: Final = (3, 11)
+_FREE_BYTES: Final = 1 << 30
+_WORKER_PACKAGES: Final = ("celery", "httpx", "genai_prices", "prometheus_client")
+_SIGNS: Final[dict[Verdict, str]] = {"ok": "ok", "warning": "!", "failed": "FAIL", "unreachable": "FAIL"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What one check found."""
+
+    check: str
+    verdict: Verdict
+    detail: str
+    todo: str = ""
+    """One sentence; empty where there is nothing to do."""
+
+
+async def run(settings: Settings, role: str, report: Report) -> Exit:
+    """Check, report, and return the exit code. Raises UnknownName for a role that does not exist."""
+    if role not in get_args(Role):
+        raise UnknownName("role", role, get_args(Role))
+    findings = [finding async for finding in _findings(settings, role)]
+    report.table(
+        ("", "CHECK", "FOUND", "WHAT TO DO"),
+        ([_SIGNS[f.verdict], f.check, f.detail, f.todo] for f in findings),
+    )
+    verdicts = {finding.verdict for finding in findings}
+    code = Exit.DONE
+    if "failed" in verdicts:
+        code = Exit.BAD_INPUT
+    elif "unreachable" in verdicts:
+        code = Exit.INFRASTRUCTURE
+    report.result(
+        {"role": role, "exit_code": int(code), "findings": [asdict(finding) for finding in findings]}
+    )
+    return code
+
+
+async def _findings(settings: Settings, role: str) -> AsyncIterator[Finding]:
+    yield _python()
+    for finding in _variables():
+        yield finding
+    async for finding in _broker(settings):
+        yield finding
+    for folder in (settings.home, Path(settings.artifacts_url)):
+        if "://" not in str(folder):
+            yield _disk(folder)
+    if role == "submit":
+        return
+    yield _packages()
+    if role == "worker":
+        async for finding in _sandboxes(settings):
+            yield finding
+        yield _seccomp()
+        for finding in _models(settings.models):
+            yield finding
+
+
+def _python() -> Finding:
+    found = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if sys.version_info < _OLDEST_PYTHON:
+        return Finding("python", "failed", found, "Install Python 3.11 or newer.")
+    return Finding("python", "ok", found)
+
+
+def _variables() -> Iterator[Finding]:
+    """ZUBBLE_ variables that nothing reads: misspelled ones."""
+    known = {CONFIG_VARIABLE, *(f"{ENV_PREFIX}{name}".upper() for name in Settings.model_fields)}
+    for name in sorted(os.environ):
+        upper = name.upper()
+        if upper.startswith(ENV_PREFIX) and upper.partition("__")[0] not in known:
+            yield Finding("environment", "warning", f"{name} is not a setting", "See `zubble config show`.")
+
+
+async def _broker(settings: Settings) -> AsyncIterator[Finding]:
+    if settings.redis_url is None:
+        yield _embedded(settings)
+        return
+    where = without_password(settings.redis_url.get_secret_value())
+    try:
+        async with installation(settings) as place:
+            workers = await place.store.workers()
+            leader = await place.store.leader(ROLE)
+    except CannotStart as refused:
+        silent = "does not answer" in str(refused)
+        yield Finding("redis", "unreachable" if silent else "failed", where, str(refused))
+        return
+    except StoreUnavailable as lost:
+        yield Finding("redis", "unreachable", where, str(lost))
+        return
+    yield Finding("redis", "ok", where)
+    todo = "" if workers else "Start one: zubble worker."
+    yield Finding("workers", "ok" if workers else "warning", f"{len(workers)} alive", todo)
+    todo = "" if leader else "Start `zubble worker` or `zubble dispatcher`."
+    yield Finding("feeder", "ok" if leader else "warning", leader or "nobody leads", todo)
+
+
+def _embedded(settings: Settings) -> Finding:
+    """Start it, or adopt it, and leave it as it was."""
+    name = f"embedded in {settings.embedded_folder}"
+    embedded = Embedded(settings.embedded_folder)
+    if not embedded.folder.has_data:
+        parent = _existing(settings.embedded_folder)
+        if not os.access(parent, os.W_OK):
+            return Finding("redis", "failed", name, f"{parent} is not writable: set ZUBBLE_HOME.")
+        return Finding("redis", "ok", f"{name} (never started)")
+    try:
+        with embedded:
+            return Finding("redis", "ok", name)
+    except CannotStart as refused:
+        return Finding("redis", "failed", name, str(refused))
+
+
+def _existing(path: Path) -> Path:
+    return next(folder for folder in (path, *path.parents) if folder.exists())
+
+
+def _disk(folder: Path) -> Finding:
+    free = shutil.disk_usage(_existing(folder)).free
+    found = f"{free / (1 << 30):.1f} GiB free for {folder}"
+    if free < _FREE_BYTES:
+        return Finding("disk", "warning", found, "Make room, or put home and artifacts_url elsewhere.")
+    return Finding("disk", "ok", found)
+
+
+def _packages() -> Finding:
+    missing = [name for name in _WORKER_PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        return Finding(
+            "packages", "failed", f"missing {', '.join(missing)}", "pip install 'zubble-queue[worker]'"
+        )
+    return Finding("packages", "ok", "extra `worker` is installed")
+
+
+async def _sandboxes(settings: Settings) -> AsyncIterator[Finding]:
+    for name in settings.worker.sandboxes:
+        try:
+            probe = await registry.load("sandbox", name)().probe()
+        except OperatorError as missing:
+            yield Finding(f"sandbox {name}", "failed", "not installed", str(missing))
+            continue
+        facts = ", ".join(f"{fact} {value}" for fact, value in probe.facts.items()) or "works"
+        if not probe.available:
+            yield Finding(f"sandbox {name}", "failed", facts, " ".join(probe.problems))
+        elif not probe.isolated:
+            yield Finding(f"sandbox {name}", "warning", facts, "It does not isolate: run what you trust.")
+        else:
+            yield Finding(f"sandbox {name}", "ok", facts, " ".join(probe.problems))
+
+
+def _seccomp() -> Finding:
+    if importlib.util.find_spec("pyseccomp") is None:
+        return Finding("seccomp", "failed", "pyseccomp is missing", "pip install 'zubble-queue[worker]'")
+    if ctypes.util.find_library("seccomp") is None:
+        return Finding("seccomp", "failed", "libseccomp is missing", "Install it: apt install libseccomp2.")
+    return Finding("seccomp", "ok", "libseccomp is there")
+
+
+def _models(models: Mapping[str, ModelConfig]) -> Iterator[Finding]:
+    if not models:
+        yield Finding("models", "failed", "none is defined", "Add a [models.NAME] table to zubble.toml.")
+    unknown = unpriced(models, models)
+    for name, config in sorted(models.items()):
+        found = f"{config.backend} at {config.base_url or config.script}"
+        problem = _key_problem(config) or unknown.get(name, "")
+        yield Finding(f"model {name}", "failed" if problem else "ok", found, problem)
+
+
+def _key_problem(config: ModelConfig) -> str:
+    if config.api_key_env is not None and not os.environ.get(config.api_key_env):
+        return f"Set the environment variable {config.api_key_env}."
+    if config.api_key_file is not None and not os.access(config.api_key_file, os.R_OK):
+        return f"Make the file {config.api_key_file} readable."
+    return ""

@@ -1,0 +1,88 @@
+"""From flags to what every task of a submission gets that does not say it itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, get_args
+
+from zubble_queue import registry
+from zubble_queue.cli import models
+from zubble_queue.contracts.envelope import Level, SandboxRequest
+from zubble_queue.contracts.identity import BATCH_NAME_PATTERN
+from zubble_queue.contracts.submission import TaskDefaults
+from zubble_queue.errors import BadInput, UnknownName
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.model_config import ModelConfig
+    from zubble_queue.contracts.task import LoopBudget
+
+TEMPERATURES = (0.0, 2.0)
+
+
+def task_defaults(
+    *,
+    batch: str,
+    model: str,
+    budget: LoopBudget,
+    level: str | None = None,
+    temperature: float | None = None,
+    sandbox: str | None = None,
+    repeats: int = 1,
+    labels: Sequence[str] = (),
+) -> TaskDefaults:
+    """The flags, checked.
+
+    Raises:
+        BadInput: One sentence per flag that cannot be used.
+    """
+    problems = list(_problems(batch, model, level, temperature))
+    if problems:
+        raise BadInput(problems)
+    return TaskDefaults(
+        batch=batch,
+        model=model,
+        level=level or "off",  # type: ignore[arg-type]  # checked above
+        temperature=temperature or 0.0,
+        budget=budget,
+        sandbox=sandbox_request(sandbox),
+        repeats=repeats,
+        labels=dict(_label_pairs(labels)),
+    )
+
+
+def endpoint(model: str, url: str | None, price: str | None, api_key_env: str | None) -> ModelConfig | None:
+    """The model that --endpoint defines, if it is given. Raises BadInput."""
+    if url is not None:
+        return models.endpoint_model(model, url, price, api_key_env)
+    if price is not None or api_key_env is not None:
+        raise BadInput(["--price and --api-key-env describe an --endpoint; give its URL, too."])
+    return None
+
+
+def sandbox_request(backend: str | None) -> SandboxRequest:
+    """The request for a backend, by default for the one that isolates. Raises UnknownName."""
+    known = registry.names("sandbox")
+    if backend is not None and backend not in known:
+        raise UnknownName("sandbox", backend, known)
+    return SandboxRequest() if backend is None else SandboxRequest(backend=backend)
+
+
+def _problems(batch: str, model: str, level: str | None, temperature: float | None) -> Iterator[str]:
+    if batch and not re.fullmatch(BATCH_NAME_PATTERN, batch):
+        yield "--batch must be 1 to 100 letters, digits, dots, dashes or underscores, no sign first."
+    if not 1 <= len(model) <= 200:
+        yield "--model must have 1 to 200 characters."
+    if level is not None and level not in get_args(Level):
+        yield f"--level must be one of {', '.join(get_args(Level))}, not {level!r}."
+    low, high = TEMPERATURES
+    if temperature is not None and not low <= temperature <= high:
+        yield f"--temperature must be between {low:g} and {high:g}, got {temperature:g}."
+
+
+def _label_pairs(pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise BadInput([f"--label must be NAME=VALUE, not {pair!r}."])
+        yield name, value

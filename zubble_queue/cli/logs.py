@@ -1,0 +1,33 @@
+"""Logs of the processes that stay: to standard error, for people on a terminal, as JSON lines elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Any
+
+import structlog
+
+
+def log_to_stderr(*, quiet: bool = False) -> None:
+    """Configure structlog and the standard library's logging for this process; quiet: warnings only."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _renderer(),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+
+
+def _renderer() -> Any:
+    if sys.stderr.isatty():
+        return structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+    return structlog.processors.JSONRenderer()

@@ -1,0 +1,90 @@
+"""The edge: from arguments to an exit code, and from our exceptions to sentences."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, Final
+
+import typer
+
+from zubble_queue.cli.report import Exit, Report
+from zubble_queue.errors import BadInput, InfraError, LeaseLost, ZubbleError
+
+_ALIASES: Final = {"--env": "--sandbox", "--backend": "--sandbox"}
+_DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+UsageError: Final[Any] = typer.BadParameter.__mro__[1]
+"""click's, wherever this version of typer keeps it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line and return its exit code; no expected error leaves with a traceback."""
+    arguments = _without_aliases(sys.argv[1:] if argv is None else argv)
+    Report.current = Report("error", as_json="--json" in _options(arguments))
+    try:
+        return _run(arguments)
+    except BrokenPipeError:  # the reader of a pipe, as in `zubble task ls B | head`, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  # the edge: all become codes
+        code, sentences = _explained(error)
+        if code is Exit.BUG:  # whoever mends it needs the traceback
+            traceback.print_exception(error)
+        return Report.current.failed(code, sentences)
+
+
+def _explained(error: BaseException) -> tuple[Exit, Sequence[str]]:
+    code, sentences = Exit.BAD_INPUT, [str(error)]
+    match error:
+        case BadInput():
+            sentences = list(error.problems)
+        case InfraError() | LeaseLost():
+            code = Exit.INFRASTRUCTURE
+        case ZubbleError():
+            pass
+        case UsageError():
+            sentences = [_usage(error)]
+        case KeyboardInterrupt() | typer.Abort():
+            code, sentences = Exit.DETACHED, ["Interrupted."]
+        case OSError():
+            sentences = [_os_sentence(error)]
+        case _:
+            code, sentences = Exit.BUG, ["This is a fault in zubble-queue; please report it."]
+    return code, sentences
+
+
+def _run(arguments: Sequence[str]) -> int:
+    from zubble_queue.cli.app import app
+
+    code = typer.main.get_command(app).main(list(arguments), prog_name="zubble", standalone_mode=False)
+    return code if isinstance(code, int) else Exit.DONE
+
+
+def _options(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments before `--`."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _without_aliases(arguments: Sequence[str]) -> list[str]:
+    ours = _options(arguments)
+    return [_unaliased(argument) for argument in ours] + list(arguments[len(ours) :])
+
+
+def _unaliased(argument: str) -> str:
+    name, equals, value = argument.partition("=")
+    return f"{_ALIASES[name]}{equals}{value}" if name in _ALIASES else argument
+
+
+def _usage(misused: Any) -> str:
+    command = misused.ctx.command_path if misused.ctx else "zubble"
+    return f"{misused.format_message().rstrip('.')}. See `{command} --help`."
+
+
+def _os_sentence(failed: OSError) -> str:
+    where = f" ({failed.filename})" if failed.filename else ""
+    if failed.errno in _DISK_FULL:
+        return f"There is no space left on the device{where}."
+    return f"{failed.strerror or failed}{where}."

@@ -1,0 +1,116 @@
+"""Options that several commands share: one word, one meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.task import LoopBudget
+    from zubble_queue.settings import Settings
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="A model defined in zubble.toml.")]
+Sandbox = Annotated[str | None, typer.Option("--sandbox", metavar="NAME", help="Where commands run.")]
+Level = Annotated[
+    str | None, typer.Option("--level", metavar="off|low|medium|xhigh", help="Thinking level of the model.")
+]
+Temperature = Annotated[float | None, typer.Option("--temperature", help="0 to 2; 0 where it is left out.")]
+MaxIterations = Annotated[int | None, typer.Option("--max-iterations", help="Steps per task, at most 100.")]
+MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Tokens per task, at most 500,000.")]
+Minutes = Annotated[float | None, typer.Option("--minutes", help="Wall clock per task, at most 60.")]
+MaxWallclock = Annotated[
+    int | None, typer.Option("--max-wallclock-seconds", help="The same in seconds, at most 3,600.")
+]
+MaxSpend = Annotated[float | None, typer.Option("--max-spend-usd", help="US dollars per task, at most 50.")]
+Workers = Annotated[
+    int | None, typer.Option("--workers", min=1, max=64, help="Local worker processes; 1 or 2 by default.")
+]
+Slots = Annotated[
+    int | None, typer.Option("--slots", min=1, max=1_000, help="Tasks at the same time in each worker.")
+]
+Endpoint = Annotated[
+    str | None,
+    typer.Option(
+        "--endpoint",
+        metavar="URL",
+        help="For trying: an OpenAI-compatible endpoint that --model names, for the local workers.",
+    ),
+]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option("--api-key-env", metavar="VARIABLE", help="The variable that holds the endpoint's key."),
+]
+Price = Annotated[
+    str | None,
+    typer.Option("--price", metavar="free|IN/OUT", help="US dollars per million tokens, as in 3/15."),
+]
+TaskName = Annotated[
+    str, typer.Argument(metavar="TASK", help="A task id, its beginning, or the id in the user's file.")
+]
+InBatch = Annotated[str | None, typer.Option("--batch", metavar="NAME", help="Look in this batch only.")]
+BatchName = Annotated[str, typer.Argument(metavar="BATCH")]
+
+
+@dataclass(frozen=True, slots=True)
+class Globals:
+    """What stands before the command's name."""
+
+    home: Path | None = None
+    redis_url: str | None = None
+
+
+def settings(context: typer.Context, **flags: Any) -> Settings:
+    """All settings, with this command line's flags on top. Raises BadInput."""
+    from zubble_queue.settings import Settings
+
+    given: Globals = context.obj
+    return Settings.load({"home": given.home, "redis_url": given.redis_url, **flags})
+
+
+def budget(
+    *,
+    max_iterations: int | None,
+    max_tokens: int | None,
+    minutes: float | None,
+    max_wallclock_seconds: int | None,
+    max_spend_usd: float | None,
+) -> LoopBudget:
+    """The flags as a budget.
+
+    Raises:
+        BadInput: One sentence per flag that is out of its bounds.
+    """
+    from zubble_queue.errors import BadInput
+
+    if minutes is not None and max_wallclock_seconds is not None:
+        raise BadInput(["--minutes and --max-wallclock-seconds exclude each other."])
+    if minutes is not None:
+        max_wallclock_seconds = round(minutes * 60)
+    return checked_budget(
+        {
+            "max_iterations": max_iterations,
+            "max_tokens": max_tokens,
+            "max_wallclock_seconds": max_wallclock_seconds,
+            "max_spend_usd": max_spend_usd,
+        }
+    )
+
+
+def checked_budget(values: Mapping[str, Any]) -> LoopBudget:
+    """A budget of what was given. Raises BadInput, naming the flags."""
+    from pydantic import ValidationError
+
+    from zubble_queue.contracts.task import LoopBudget
+    from zubble_queue.errors import BadInput
+    from zubble_queue.formats.lines import sentences
+
+    names = {name: f"--{name.replace('_', '-')}" for name in values}
+    try:
+        return LoopBudget(**{name: value for name, value in values.items() if value is not None})
+    except ValidationError as invalid:
+        raise BadInput(sentences(invalid, renamed=names)) from invalid

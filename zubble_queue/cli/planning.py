@@ -1,0 +1,140 @@
+"""What a submission will do: its file read, its models and its way to a worker checked, nothing created."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from zubble_queue import registry
+from zubble_queue.cli import models
+from zubble_queue.cli.installation import TWO_WAYS, Installation
+from zubble_queue.contracts import identity
+from zubble_queue.contracts.record import BatchInfo
+from zubble_queue.contracts.submission import Parcel, Submission, TaskDefaults
+from zubble_queue.embedded import Embedded
+from zubble_queue.embedded.crew import crew_is_at_work, kept_models
+from zubble_queue.errors import BadInput, CannotStart
+from zubble_queue.formats.detection import format_of
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.model_config import ModelConfig
+    from zubble_queue.settings import Settings
+
+_NO_LOCAL_WORKERS: Final = (
+    "--endpoint, --workers and --slots are for local workers; with a Redis of your own, "
+    "define the model in the zubble.toml of its workers."
+)
+_NO_OWN_WORKERS: Final = (
+    "--endpoint defines a model for workers that this command starts: give it with --wait, "
+    "and stop `zubble up` first; or define the model in zubble.toml."
+)
+_SUFFIXES: Final = re.compile(r"(\.jsonl|\.json|\.ndjson)?(\.gz)?$")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A submission as asked for on the command line."""
+
+    file: Path
+    format: str
+    defaults: TaskDefaults
+    """Its batch name is the one given, or empty."""
+    settings: Settings
+    wait: bool = False
+    dry_run: bool = False
+    limit: int | None = None
+    workers: int | None = None
+    slots: int | None = None
+    endpoint: ModelConfig | None = None
+    """What --endpoint defines under the name of --model."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A plan whose file has been read."""
+
+    plan: Plan
+    submission: Submission
+    models: Mapping[str, ModelConfig] = field(default_factory=dict)
+    """All that are defined on this machine."""
+
+    @property
+    def parcels(self) -> Sequence[Parcel]:
+        return self.submission.parcels
+
+
+def read(plan: Plan) -> Work:
+    name = plan.defaults.batch or _default_name(plan)
+    defaults = replace(plan.defaults, batch=name)
+    form = format_of(plan.file) if plan.format == "auto" else plan.format
+    parcels: list[Parcel] = registry.load("format", form)(plan.file, defaults)
+    if plan.limit is not None:
+        parcels = _first(parcels, plan.limit)
+    info = BatchInfo(
+        name=name,
+        tenant=defaults.tenant,
+        model=defaults.model,
+        source=plan.file.name,
+        labels=defaults.labels,
+    )
+    return Work(plan, Submission(info, parcels), _local_models(plan))
+
+
+def _first(parcels: Sequence[Parcel], tasks: int) -> list[Parcel]:
+    """Every repeat of the first so many tasks."""
+    ids = list(dict.fromkeys(parcel.envelope.source_id for parcel in parcels))[:tasks]
+    kept = set(ids)
+    return [parcel for parcel in parcels if parcel.envelope.source_id in kept]
+
+
+def _default_name(plan: Plan) -> str:
+    """Another model, level or budget is another batch; another file of the same name is not."""
+    defaults = plan.defaults
+    return identity.default_batch_name(
+        _SUFFIXES.sub("", plan.file.name),
+        defaults.model,
+        "zubble",
+        defaults.level,
+        str(defaults.temperature),
+        defaults.sandbox.model_dump_json(),
+        defaults.budget.model_dump_json(),
+    )
+
+
+def _local_models(plan: Plan) -> dict[str, ModelConfig]:
+    found = dict(plan.settings.models)
+    if (embedded := embedded_of(plan)) is not None:
+        found = {**kept_models(embedded.folder), **found}
+    if plan.endpoint is not None:
+        found[plan.defaults.model] = plan.endpoint
+    return found
+
+
+def embedded_of(plan: Plan) -> Embedded | None:
+    if plan.settings.redis_url is not None:
+        return None
+    return Embedded(plan.settings.embedded_folder)
+
+
+def require_a_way(plan: Plan, embedded: Embedded | None) -> None:
+    """Raises CannotStart when nobody would ever run the tasks, or --endpoint cannot reach who does."""
+    if embedded is None:
+        if plan.endpoint is not None or plan.workers is not None or plan.slots is not None:
+            raise BadInput([_NO_LOCAL_WORKERS])
+        return
+    crew = crew_is_at_work(embedded.folder)
+    if plan.endpoint is not None and (crew or not plan.wait):
+        raise BadInput([_NO_OWN_WORKERS])
+    if not plan.wait and not plan.dry_run and not crew:
+        raise CannotStart(TWO_WAYS)
+
+
+async def check_models(work: Work, place: Installation) -> None:
+    envelopes = [parcel.envelope for parcel in work.parcels]
+    models.check_known(envelopes, work.models, await place.store.workers())
+    problems = models.unpriced({envelope.model for envelope in envelopes}, work.models)
+    if problems and not work.plan.dry_run:
+        raise BadInput(problems.values())

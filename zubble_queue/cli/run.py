@@ -1,0 +1,87 @@
+"""`zubble run`."""
+
+# ruff: noqa: D301  # \b is click's mark before lines that are not to be filled
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zubble_queue.cli import options
+from zubble_queue.cli.report import Report
+
+
+def run(
+    context: typer.Context,
+    *,
+    model: Annotated[str, typer.Option("--model", metavar="NAME", help="A model defined in zubble.toml.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="A task file, with --id where it holds several.")
+    ] = None,
+    source_id: Annotated[str | None, typer.Option("--id", help="Which task of the file.")] = None,
+    task: Annotated[
+        str | None, typer.Option("--task", metavar="TEXT", help="Without a file: what is to be done.")
+    ] = None,
+    verify: Annotated[
+        str | None, typer.Option("--verify", metavar="CMD", help="With --task: exits with 0 when it is done.")
+    ] = None,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Option("--input", metavar="FILE", help="With --task: a file of the work tree."),
+    ] = None,
+    max_iterations: options.MaxIterations = None,
+    max_tokens: options.MaxTokens = None,
+    minutes: options.Minutes = None,
+    max_wallclock_seconds: options.MaxWallclock = None,
+    max_spend_usd: options.MaxSpend = None,
+    level: options.Level = None,
+    temperature: options.Temperature = None,
+    sandbox: options.Sandbox = None,
+    endpoint: options.Endpoint = None,
+    price: options.Price = None,
+    api_key_env: options.ApiKeyEnv = None,
+    work_tree: Annotated[
+        Path | None, typer.Option("--work-tree", metavar="FILE.tar", help="Where to write the work tree.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Run one task, here and now, and print what happens. Exits with 4 when a limit was reached.
+
+    \b
+    Examples:
+      zubble run --task "Write hello.py that prints hello" --verify "python3 hello.py | grep -qx hello" \\
+          --model qwen --endpoint http://127.0.0.1:8000/v1 --price free
+      zubble run HumanEval.jsonl.gz --id HumanEval/3 --model small --minutes 5 --work-tree tree.tar
+    """
+    report = Report("run", as_json=as_json)
+    from zubble_queue.cli import defaults, running
+
+    budget = options.budget(
+        max_iterations=max_iterations,
+        max_tokens=max_tokens,
+        minutes=minutes,
+        max_wallclock_seconds=max_wallclock_seconds,
+        max_spend_usd=max_spend_usd,
+    )
+    order = running.Order(
+        defaults=defaults.task_defaults(
+            batch=running.batch_name(),
+            model=model,
+            budget=budget,
+            level=level,
+            temperature=temperature,
+            sandbox=sandbox,
+        ),
+        settings=options.settings(context),
+        file=file,
+        source_id=source_id,
+        task=task,
+        verify=verify,
+        inputs=inputs or (),
+        endpoint=defaults.endpoint(model, endpoint, price, api_key_env),
+        work_tree=work_tree,
+    )
+    return asyncio.run(running.run(order, report))

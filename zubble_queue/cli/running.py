@@ -1,0 +1,199 @@
+"""What `zubble run` does: submit a batch of one, and carry it to its end in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from zubble_queue import registry
+from zubble_queue.cli import models, views
+from zubble_queue.cli.installation import Installation, installation
+from zubble_queue.cli.logs import log_to_stderr
+from zubble_queue.cli.report import Exit, Report
+from zubble_queue.cli.submitting import check_sandboxes
+from zubble_queue.cli.tasks import follow_task, task_lines
+from zubble_queue.cli.waiting import stopped_by_signals
+from zubble_queue.contracts.event import Event
+from zubble_queue.contracts.record import BatchInfo, TaskState, TaskView
+from zubble_queue.contracts.submission import Parcel, Submission, TaskDefaults
+from zubble_queue.dispatcher import Dispatcher
+from zubble_queue.errors import BadInput, InfraError, UnknownName
+from zubble_queue.formats.detection import format_of
+from zubble_queue.formats.lines import Problems, sentences
+from zubble_queue.formats.task_line import Builder, TaskLine
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.model_config import ModelConfig
+    from zubble_queue.settings import Settings
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run as asked for on the command line."""
+
+    defaults: TaskDefaults
+    settings: Settings
+    file: Path | None
+    source_id: str | None
+    task: str | None
+    verify: str | None
+    inputs: Sequence[Path]
+    endpoint: ModelConfig | None
+    work_tree: Path | None
+
+
+def batch_name() -> str:
+    """A new one each time: a run is never a repetition of an earlier one."""
+    return f"run-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+
+
+async def run(order: Order, report: Report) -> Exit:
+    """Raises OperatorError before anything is created, InfraError when the machinery fails three times."""
+    log_to_stderr(quiet=True)
+    parcel = _parcel(order)
+    known = dict(order.settings.models)
+    if order.endpoint is not None:
+        known[order.defaults.model] = order.endpoint
+    models.check_known([parcel.envelope], known, ())
+    if problems := models.unpriced({parcel.envelope.model}, known):
+        raise BadInput(problems.values())
+    backend = parcel.envelope.sandbox.backend
+    await check_sandboxes(order.settings, {backend})
+    async with installation(order.settings, start=True) as place:
+        used = {parcel.envelope.model: known[parcel.envelope.model]}
+        view = await _to_its_end(place, _narrowed(place.settings, backend, used), parcel, report)
+        await _keep_work_tree(order, place, view)
+    for line in task_lines(view, "", []):
+        report.say(line)
+    report.result(views.task_values(view))
+    return _code(view)
+
+
+def _narrowed(settings: Settings, backend: str, used: dict[str, ModelConfig]) -> Settings:
+    """Only what this task needs has to work here."""
+    worker = settings.worker.model_copy(update={"sandboxes": (backend,), "slots": 1})
+    return settings.model_copy(update={"worker": worker, "models": MappingProxyType(used)})
+
+
+async def _to_its_end(place: Installation, settings: Settings, parcel: Parcel, report: Report) -> TaskView:
+    envelope = parcel.envelope
+    info = BatchInfo(name=envelope.batch, model=envelope.model, source="zubble run")
+    await Dispatcher(place.store, place.artifacts).submit(Submission(info, [parcel]))
+    with stopped_by_signals() as stop:
+        followed = asyncio.create_task(
+            follow_task(
+                place,
+                envelope.task_id,
+                lambda event: report.note(views.event_line(event)),
+                stop=asyncio.Event(),
+            )
+        )
+        cancelling = asyncio.create_task(_cancel_on(stop, place, envelope.task_id))
+        try:
+            await _attempts(place, settings, parcel)
+            return await followed
+        finally:
+            for task in (followed, cancelling):
+                task.cancel()
+            await asyncio.gather(followed, cancelling, return_exceptions=True)
+
+
+def _hear(report: Report, event: Event) -> None:
+    report.note(views.event_line(event))
+
+
+async def _attempts(place: Installation, settings: Settings, parcel: Parcel) -> None:
+    """Attempt after attempt until the seal; another worker may take it, and then we watch."""
+    once = registry.load("service", "once")
+    cause = ""
+    for _ in range(settings.max_attempts):
+        view = await place.store.task(parcel.envelope.task_id)
+        if view.state is TaskState.SEALED:
+            return
+        header = parcel.envelope.header(epoch=view.attempt + 1, round_=view.round)
+        done = await once(settings, header)
+        if done.how != "released":
+            return
+        cause = done.cause
+    raise InfraError(
+        f"The task was given back {settings.max_attempts} times, the last time because of: {cause}."
+    )
+
+
+async def _cancel_on(stop: asyncio.Event, place: Installation, task_id: str) -> None:
+    await stop.wait()
+    await place.store.cancel_task(task_id)
+
+
+async def _keep_work_tree(order: Order, place: Installation, view: TaskView) -> None:
+    ref = view.ending.artifacts.get("work_tree") if view.ending else None
+    if order.work_tree is not None and ref is not None:
+        order.work_tree.write_bytes(await place.artifacts.aget(ref))
+
+
+def _code(view: TaskView) -> Exit:
+    outcome = view.outcome or ""
+    if outcome == "verified":
+        return Exit.DONE
+    if outcome == "cancelled":
+        return Exit.DETACHED
+    if outcome in {"infra", "stuck"}:
+        return Exit.INFRASTRUCTURE
+    return Exit.CEILING if outcome.startswith("limit:") else Exit.NOT_ALL_VERIFIED
+
+
+def _parcel(order: Order) -> Parcel:
+    if (order.file is None) == (order.task is None):
+        raise BadInput(["Give either a task file, or --task with --verify."])
+    if order.file is not None:
+        return _chosen(order, order.file)
+    if order.verify is None:
+        raise BadInput(["--task needs --verify: the command that exits with 0 when the task is done."])
+    return _described(order)
+
+
+def _chosen(order: Order, file: Path) -> Parcel:
+    parcels: list[Parcel] = registry.load("format", format_of(file))(file, order.defaults)
+    ids = {parcel.envelope.source_id: parcel for parcel in reversed(parcels)}
+    if order.source_id is None and len(ids) > 1:
+        raise BadInput([f"{file} holds {len(ids)} tasks; choose one with --id."])
+    if order.source_id is not None and order.source_id not in ids:
+        raise UnknownName("task", order.source_id, list(ids)[-20:])
+    return ids[order.source_id] if order.source_id is not None else parcels[0]
+
+
+def _described(order: Order) -> Parcel:
+    """The task of --task, --verify and --input."""
+    problems = Problems(Path("--task"))
+    values: dict[str, Any] = {
+        "id": "run",
+        "description": (order.task or "")[:500],
+        "instructions": (order.task or "") if len(order.task or "") > 500 else "",
+        "verify": {"command": order.verify},
+        "files": {path.name: _file(path) for path in order.inputs},
+    }
+    try:
+        task = TaskLine.model_validate(values)
+    except ValidationError as invalid:
+        raise BadInput(sentences(invalid)) from invalid
+    parcels = Builder(order.defaults, problems).add(1, task)
+    problems.raise_any()
+    return parcels[0]
+
+
+def _file(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+    except OSError as unreadable:
+        raise BadInput([f"{path} cannot be read: {unreadable.strerror}."]) from unreadable
+    executable = bool(path.stat().st_mode & 0o100)
+    return {"base64": base64.b64encode(data).decode(), "executable": executable}

@@ -1,0 +1,202 @@
+"""`zubble batch submit`, in steps: plan, check, submit, and with --wait run and watch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from zubble_queue import registry
+from zubble_queue.cli import models, views
+from zubble_queue.cli.installation import Installation, installation
+from zubble_queue.cli.planning import Plan, Work, check_models, embedded_of, read, require_a_way
+from zubble_queue.cli.report import Exit, Report, usd
+from zubble_queue.cli.waiting import progress_bar, stopped_by_signals, until_sealed
+from zubble_queue.contracts.submission import SubmitReport
+from zubble_queue.dispatcher import Dispatcher
+from zubble_queue.embedded import Crew
+from zubble_queue.embedded.crew import crew_is_at_work, keep_model, worker_environment
+from zubble_queue.errors import CannotStart
+from zubble_queue.feeder import ROLE
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.record import BatchView, WorkerInfo
+    from zubble_queue.settings import Settings
+
+_TASKS_SHOWN: Final = 10
+
+
+async def submit(plan: Plan, report: Report) -> Exit:
+    """Carry the plan out. Raises OperatorError with nothing created, InfraError with the batch resumable."""
+    work = read(plan)
+    embedded = embedded_of(plan)
+    if plan.dry_run and embedded is not None and not embedded.folder.has_data:
+        return _answer_dry_run(report, work, _all_new(work))
+    require_a_way(plan, embedded)
+    async with installation(plan.settings, start=plan.wait) as place:
+        await check_models(work, place)
+        if plan.dry_run:
+            return _answer_dry_run(report, work, await _submit(work, place))
+        if not plan.wait:
+            await _warn_about_idleness(report, work, place)
+            return _answer(report, work, await _submit(work, place))
+        return await _run(work, place, report)
+
+
+async def _submit(work: Work, place: Installation) -> SubmitReport:
+    dispatcher = Dispatcher(place.store, place.artifacts)
+    with progress_bar("submitting") as progress:
+        return await dispatcher.submit(
+            work.submission,
+            dry_run=work.plan.dry_run,
+            progress=progress.update,
+        )
+
+
+def _all_new(work: Work) -> SubmitReport:
+    """What a first submission here would do; nothing has to be started to know it."""
+    models.check_known([parcel.envelope for parcel in work.parcels], work.models, ())
+    return SubmitReport(
+        batch=work.submission.batch.name,
+        total=len(work.parcels),
+        created=len(work.parcels),
+        existing=0,
+        budget_usd=sum(parcel.envelope.budget.max_spend_usd for parcel in work.parcels),
+        dry_run=True,
+    )
+
+
+def _values(done: SubmitReport, work: Work) -> dict[str, Any]:
+    names = {parcel.envelope.model for parcel in work.parcels}
+    return {
+        "batch": done.batch,
+        "total": done.total,
+        "created": done.created,
+        "existing": done.existing,
+        "budget_usd": done.budget_usd,
+        "dry_run": done.dry_run,
+        "unpriced": list(models.unpriced(names, work.models)),
+    }
+
+
+def _answer_dry_run(report: Report, work: Work, done: SubmitReport) -> Exit:
+    values = _values(done, work)
+    tasks = [
+        {"task_id": envelope.task_id, "source_id": envelope.source_id, "repeat": envelope.repeat}
+        for envelope in (parcel.envelope for parcel in work.parcels)
+    ]
+    report.say(f"Batch {done.batch}: {done.total} tasks, {done.created} new, {done.existing} existing.")
+    report.table(("TASK", "ID", "REPEAT"), (tuple(task.values()) for task in tasks[:_TASKS_SHOWN]))
+    if len(tasks) > _TASKS_SHOWN:
+        report.say(f"… and {len(tasks) - _TASKS_SHOWN} more.")
+    report.say(f"The new tasks may spend at most {usd(done.budget_usd)} together. Nothing was created.")
+    for name in values["unpriced"]:
+        report.say(f"The price of model {name!r} is unknown; a real submission would be refused.")
+    report.result({**values, "tasks": tasks})
+    return Exit.DONE
+
+
+def _answer(report: Report, work: Work, done: SubmitReport) -> Exit:
+    report.say(_submitted(done))
+    report.say(f"Watch it with: zubble batch watch {done.batch}")
+    report.result(_values(done, work))
+    return Exit.DONE
+
+
+def _submitted(done: SubmitReport) -> str:
+    if not done.created:
+        return f"Batch {done.batch}: all {done.total} tasks are there already; nothing was created."
+    budget = usd(done.budget_usd)
+    return f"Batch {done.batch}: {done.created} tasks created, {done.existing} existing, at most {budget}."
+
+
+async def _warn_about_idleness(report: Report, work: Work, place: Installation) -> None:
+    """Tasks wait for ever where no worker or no feeder lives; that is allowed, and said."""
+    workers = await place.store.workers()
+    fitting = [worker for worker in workers if _fits(worker, work)]
+    if not workers:
+        report.note("Warning: no worker is alive; the tasks wait until one starts.")
+    elif not fitting:
+        report.note("Warning: no living worker knows the model and the sandbox of these tasks.")
+    if await place.store.leader(ROLE) is None:
+        report.note("Warning: nobody feeds the queue; start `zubble worker` or `zubble dispatcher`.")
+
+
+def _fits(worker: WorkerInfo, work: Work) -> bool:
+    return any(
+        parcel.envelope.model in worker.models and parcel.envelope.sandbox.backend in worker.sandboxes
+        for parcel in work.parcels
+    )
+
+
+async def _run(work: Work, place: Installation, report: Report) -> Exit:
+    """Submit, let the local workers or those of the installation work, and wait."""
+    done = await _submit(work, place)
+    report.note(_submitted(done))
+    with await _crew(work, place) as crew:
+        ours = isinstance(crew, Crew)
+        with stopped_by_signals() as stop, progress_bar(done.batch) as progress:
+            view = await until_sealed(
+                place.store,
+                done.batch,
+                stop=stop,
+                progress=progress,
+                look_after=crew.check if isinstance(crew, Crew) else lambda: None,
+            )
+        if view is None and ours:
+            report.note("Handing the running tasks over; Ctrl-C again leaves at once.")
+    if view is None:
+        return await _detached(report, place, done, resumable_here=ours)
+    return _finished(report, work, done, view)
+
+
+async def _crew(work: Work, place: Installation) -> contextlib.AbstractContextManager[object]:
+    """Local workers, unless somebody's workers serve this place already."""
+    if place.embedded is None or crew_is_at_work(place.embedded.folder):
+        return contextlib.nullcontext()
+    await check_sandboxes(place.settings, {parcel.envelope.sandbox.backend for parcel in work.parcels})
+    folder = place.embedded.folder
+    if work.plan.endpoint is not None:
+        keep_model(folder, work.plan.defaults.model, work.plan.endpoint)
+    environment = worker_environment(place.settings, place.url, work.models, work.plan.slots)
+    return Crew(folder, environment, work.plan.workers or default_workers())
+
+
+async def check_sandboxes(settings: Settings, backends: set[str]) -> None:
+    """Every sandbox must be allowed and work on this machine; else the tasks would wait for ever.
+
+    Raises:
+        CannotStart: One that is not allowed or does not work, with what to do.
+    """
+    for name in sorted(backends):
+        if name not in settings.worker.sandboxes:
+            raise CannotStart(
+                f"Sandbox {name!r} is not allowed on this machine: add it to worker.sandboxes in zubble.toml "
+                "or ZUBBLE_WORKER__SANDBOXES."
+            )
+        probe = await registry.load("sandbox", name)().probe()
+        if not probe.available:
+            raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")
+
+
+def default_workers() -> int:
+    """Agents wait most of the time, so a worker serves many; a second one where there are cores for it."""
+    return 1 if (os.cpu_count() or 1) <= 2 else 2
+
+
+async def _detached(report: Report, place: Installation, done: SubmitReport, *, resumable_here: bool) -> Exit:
+    view = await place.store.batch(done.batch)
+    again = shlex.join(["zubble", *sys.argv[1:]]) if resumable_here else f"zubble batch watch {done.batch}"
+    report.note(f"Detached: {view.sealed} of {view.total} tasks are sealed, and everything is kept.")
+    report.note(f"Go on with: {again}")
+    report.result({**views.batch_values(view), "detached": True, "resume": again})
+    return Exit.DETACHED
+
+
+def _finished(report: Report, work: Work, done: SubmitReport, view: BatchView) -> Exit:
+    for line in views.batch_lines(view):
+        report.say(line)
+    report.result({**_values(done, work), **views.batch_values(view)})
+    return views.exit_code(view)

@@ -1,0 +1,99 @@
+"""`zubble task …`."""
+
+# ruff: noqa: D301  # \b is click's mark before lines that are not to be filled
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from zubble_queue.cli import options
+from zubble_queue.cli.report import Report
+
+app = typer.Typer(help="Look at single tasks, follow them, cancel them.", no_args_is_help=True)
+
+
+@app.command("ls")
+def ls(
+    context: typer.Context,
+    batch: options.BatchName,
+    state: Annotated[
+        str | None, typer.Option("--state", metavar="queued|running|paused|awaiting_human|sealed")
+    ] = None,
+    outcome: Annotated[
+        str | None, typer.Option("--outcome", help="verified, failed, or a stop such as loop:text.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """List the tasks of a batch.
+
+    \b
+    Examples:
+      zubble task ls humaneval-3f9a2c --outcome failed
+      zubble task ls humaneval-3f9a2c --state running --json
+    """
+    report = Report("task-ls", as_json=as_json)
+    from zubble_queue.cli import tasks
+
+    return asyncio.run(tasks.ls(options.settings(context), batch, state, outcome, report))
+
+
+@app.command("show")
+def show(
+    context: typer.Context,
+    task: options.TaskName,
+    batch: options.InBatch = None,
+    as_json: options.Json = False,
+) -> int:
+    """Show a task: its record, how it ended, its worklog entry and what was tried.
+
+    \b
+    Examples:
+      zubble task show HumanEval/17 --batch humaneval-3f9a2c
+      zubble task show 303394-humaneval-0-4cdc4995 --json
+    """
+    report = Report("task-show", as_json=as_json)
+    from zubble_queue.cli import tasks
+
+    return asyncio.run(tasks.show(options.settings(context), task, batch, report))
+
+
+@app.command("tail")
+def tail(
+    context: typer.Context,
+    task: options.TaskName,
+    batch: options.InBatch = None,
+    follow: Annotated[bool, typer.Option(help="Stay until the task is sealed.")] = True,
+    as_json: options.Json = False,
+) -> int:
+    """Print a task's events as they happen; with --json one object at the end.
+
+    \b
+    Example:
+      zubble task tail HumanEval/17 --no-follow
+    """
+    report = Report("task-tail", as_json=as_json)
+    from zubble_queue.cli import tasks
+
+    return asyncio.run(tasks.tail(options.settings(context), task, batch, report, follow=follow))
+
+
+@app.command("cancel")
+def cancel(
+    context: typer.Context,
+    task: options.TaskName,
+    batch: options.InBatch = None,
+    as_json: options.Json = False,
+) -> int:
+    """Cancel a task: at once where it waits, when its worker hears of it where it runs.
+
+    \b
+    Example:
+      zubble task cancel HumanEval/17 --batch humaneval-3f9a2c
+    """
+    report = Report("task-cancel", as_json=as_json)
+    from zubble_queue.cli import tasks
+
+    return asyncio.run(tasks.cancel(options.settings(context), task, batch, report))

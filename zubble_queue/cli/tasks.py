@@ -1,0 +1,168 @@
+"""What `zubble task ls|show|tail|cancel` do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from zubble_queue.cli import views
+from zubble_queue.cli.installation import Installation, installation
+from zubble_queue.cli.report import Exit, Report, duration, plain, usd
+from zubble_queue.cli.waiting import stopped_by_signals
+from zubble_queue.contracts.ending import MICRO
+from zubble_queue.contracts.event import Event
+from zubble_queue.contracts.record import TaskState, TaskView
+from zubble_queue.errors import UnknownName
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.journal import JournalEntry
+    from zubble_queue.settings import Settings
+
+_POLL_SECONDS: Final = 0.3
+_PAGE: Final = 1_000
+
+
+async def ls(settings: Settings, batch: str, state: str | None, outcome: str | None, report: Report) -> Exit:
+    wanted = _state(state)
+    async with installation(settings) as place:
+        found = [view async for view in place.store.tasks(batch, state=wanted, outcome=outcome)]
+    report.table(
+        ("TASK", "ID", "REPEAT", "STATE", "OUTCOME", "STEPS", "SPENT"),
+        (
+            (
+                view.task_id,
+                view.source_id,
+                view.repeat,
+                view.state.value,
+                view.outcome or "",
+                view.ending.iterations_used if view.ending else "",
+                usd(view.usage.spend_micro_usd / MICRO),
+            )
+            for view in found
+        ),
+    )
+    report.result({"batch": batch, "tasks": [views.task_values(view) for view in found]})
+    return Exit.DONE
+
+
+def _state(name: str | None) -> TaskState | None:
+    try:
+        return None if name is None else TaskState(name)
+    except ValueError:
+        raise UnknownName("state", name or "", TaskState) from None
+
+
+async def show(settings: Settings, task: str, batch: str | None, report: Report) -> Exit:
+    async with installation(settings) as place:
+        view = await place.store.find(task, batch)
+        worklog = await place.store.worklog(view.task_id)
+        journal = await place.store.journal(view.task_id)
+        envelope = await place.store.envelope(view.task_id)
+    for line in task_lines(view, worklog, journal):
+        report.say(line)
+    output = view.ending.output(envelope.task).model_dump(mode="json") if view.ending else None
+    report.result(
+        {
+            **views.task_values(view),
+            "output": output,
+            "worklog": worklog,
+            "journal": [entry.model_dump(mode="json") for entry in journal],
+            "envelope": envelope.model_dump(mode="json"),
+        }
+    )
+    return Exit.DONE
+
+
+def task_lines(view: TaskView, worklog: str, journal: list[JournalEntry]) -> Iterator[str]:
+    yield f"Task {view.task_id} ({plain(view.source_id)}, repeat {view.repeat}) of batch {view.batch}"
+    yield f"  {view.state.value}, model {plain(view.model)}, attempts {view.attempt}, worker {view.worker}"
+    if ending := view.ending:
+        yield f"  {ending.outcome}: stop {ending.stop.value}, verdict {ending.verdict.value}"
+        if ending.reason:
+            yield f"  {plain(ending.reason)}"
+        if ending.report:
+            yield f"  the agent reports: {plain(ending.report)}"
+        phases = ", ".join(f"{name} {duration(value)}" for name, value in sorted(ending.seconds.items()))
+        yield f"  {ending.iterations_used} steps, {ending.usage.tokens} tokens, {usd(ending.spend_usd)}"
+        yield f"  {phases}"
+        for name, value in ending.evidence.items():
+            yield f"  {plain(str(name))}: {plain(str(value))[:300]}"
+        for name, ref in ending.artifacts.items():
+            yield f"  {plain(name)}: {ref}"
+    if worklog:
+        yield "\nWorklog entry"
+        yield plain(worklog, lines=True)
+    if journal:
+        yield "\nTried"
+    for entry in journal:
+        code = "killed" if entry.exit_code is None else f"exit {entry.exit_code}"
+        yield f"  {entry.step:3} {code:8} {plain(entry.command)[:100]} → {plain(entry.result_summary)[:80]}"
+
+
+async def tail(settings: Settings, task: str, batch: str | None, report: Report, *, follow: bool) -> Exit:
+    events: list[Event] = []
+
+    def hear(event: Event) -> None:
+        events.append(event)
+        report.say(views.event_line(event))
+
+    async with installation(settings) as place:
+        view = await place.store.find(task, batch)
+        with stopped_by_signals() as stop:
+            view = await follow_task(place, view.task_id, hear, stop=stop, follow=follow)
+    report.result(
+        {
+            "task_id": view.task_id,
+            "state": view.state.value,
+            "outcome": view.outcome,
+            "events": [event.model_dump(mode="json") for event in events],
+        }
+    )
+    return Exit.DETACHED if stop.is_set() else Exit.DONE
+
+
+async def follow_task(
+    place: Installation,
+    task_id: str,
+    hear: Callable[[Event], None],
+    *,
+    stop: asyncio.Event,
+    follow: bool = True,
+) -> TaskView:
+    """Hand over every event of the task until it is sealed or `stop` is set; returns the last view of it.
+
+    Events that a checkpoint has moved from Redis to an artifact before we saw them are not heard.
+    """
+    seen = 0
+    while True:
+        view = await place.store.task(task_id)
+        while page := await place.store.events(task_id, after=seen, count=_PAGE):
+            for event in page:
+                hear(event)
+            seen = page[-1].seq
+        if not follow or stop.is_set() or view.state is TaskState.SEALED:
+            return view
+        await _pause(stop)
+
+
+async def _pause(stop: asyncio.Event) -> None:
+    try:
+        await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
+    except TimeoutError:
+        return
+
+
+async def cancel(settings: Settings, task: str, batch: str | None, report: Report) -> Exit:
+    async with installation(settings) as place:
+        view = await place.store.find(task, batch)
+        done = await place.store.cancel_task(view.task_id)
+        view = await place.store.task(view.task_id)
+    if not done:
+        report.say(f"Task {view.task_id} was sealed before: {view.outcome}.")
+    elif view.state is TaskState.SEALED:
+        report.say(f"Task {view.task_id} is cancelled.")
+    else:
+        report.say(f"Task {view.task_id} runs; its worker will stop it.")
+    report.result({**views.task_values(view), "cancelled": done})
+    return Exit.DONE
