@@ -18,7 +18,7 @@ app = typer.Typer(help="Submit batches, watch them, export their results.", no_a
 _Format = Annotated[
     str, typer.Option("--format", metavar="NAME", help="auto, or an installed reader: envelopes, humaneval.")
 ]
-_Limit = Annotated[int | None, typer.Option("--limit", min=1, help="Only the first so many tasks.")]
+_Limit = Annotated[int | None, typer.Option("--limit", min=1, help="The first so many tasks of each file.")]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, max=1_000, help="Samples per task, for pass@k.")]
 
 
@@ -26,7 +26,7 @@ _Repeats = Annotated[int, typer.Option("--repeats", min=1, max=1_000, help="Samp
 def submit(
     context: typer.Context,
     *,
-    file: Annotated[Path, typer.Argument(help="Tasks: JSON lines, also gzipped.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Tasks: JSON lines, also gzipped.")],
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="A model defined in zubble.toml.")],
     batch: Annotated[
         str, typer.Option("--batch", metavar="NAME", help="By default from the file, model and budget.")
@@ -54,7 +54,7 @@ def submit(
     api_key_env: options.ApiKeyEnv = None,
     as_json: options.Json = False,
 ) -> int:
-    """Submit a file of tasks. Submitting it again creates only what is new.
+    """Submit files of tasks as one batch. Submitting again creates only what is new.
 
     \b
     Examples:
@@ -67,7 +67,7 @@ def submit(
     from zubble_queue.cli import defaults, planning, submitting
 
     plan = planning.Plan(
-        file=file,
+        files=tuple(files),
         format=form,
         defaults=defaults.task_defaults(
             batch=batch,

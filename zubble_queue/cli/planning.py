@@ -38,7 +38,7 @@ _SUFFIXES: Final = re.compile(r"(\.jsonl|\.json|\.ndjson)?(\.gz)?$")
 class Plan:
     """A submission as asked for on the command line."""
 
-    file: Path
+    files: tuple[Path, ...]
     format: str
     defaults: TaskDefaults
     """Its batch name is the one given, or empty."""
@@ -67,26 +67,36 @@ class Work:
 
 
 def read(plan: Plan) -> Work:
+    """Read the files. Raises BadInput with every problem of every file."""
     name = plan.defaults.batch or _default_name(plan)
     defaults = replace(plan.defaults, batch=name)
-    form = format_of(plan.file) if plan.format == "auto" else plan.format
-    parcels: list[Parcel] = registry.load("format", form)(plan.file, defaults)
-    if plan.limit is not None:
-        parcels = _first(parcels, plan.limit)
     info = BatchInfo(
         name=name,
         tenant=defaults.tenant,
         model=defaults.model,
-        source=plan.file.name,
+        source=", ".join(file.name for file in plan.files),
         labels=defaults.labels,
     )
-    return Work(plan, Submission(info, parcels), _local_models(plan))
+    return Work(plan, Submission(info, _parcels(plan, defaults)), _local_models(plan))
 
 
-def _first(parcels: Sequence[Parcel], tasks: int) -> list[Parcel]:
+def _parcels(plan: Plan, defaults: TaskDefaults) -> list[Parcel]:
+    parcels: list[Parcel] = []
+    problems: list[str] = []
+    for file in plan.files:
+        try:
+            form = format_of(file) if plan.format == "auto" else plan.format
+            parcels += _first(registry.load("format", form)(file, defaults), plan.limit)
+        except BadInput as wrong:
+            problems += wrong.problems
+    if problems:
+        raise BadInput(problems)
+    return parcels
+
+
+def _first(parcels: Sequence[Parcel], tasks: int | None) -> list[Parcel]:
     """Every repeat of the first so many tasks."""
-    ids = list(dict.fromkeys(parcel.envelope.source_id for parcel in parcels))[:tasks]
-    kept = set(ids)
+    kept = set(list(dict.fromkeys(parcel.envelope.source_id for parcel in parcels))[:tasks])
     return [parcel for parcel in parcels if parcel.envelope.source_id in kept]
 
 
@@ -94,7 +104,7 @@ def _default_name(plan: Plan) -> str:
     """Another model, level or budget is another batch; another file of the same name is not."""
     defaults = plan.defaults
     return identity.default_batch_name(
-        _SUFFIXES.sub("", plan.file.name),
+        _SUFFIXES.sub("", plan.files[0].name),
         defaults.model,
         "zubble",
         defaults.level,

@@ -33,7 +33,7 @@ class Report:
 
     Args:
         command: As in the schema: `batch-submit` gives `zubble.batch-submit/1`.
-        as_json: Standard output is one JSON object; everything for people goes to standard error.
+        as_json: Standard output is one JSON object, and what it holds is not said a second time.
     """
 
     current: ClassVar[Report]
@@ -44,8 +44,9 @@ class Report:
         Report.current = self
 
     def say(self, text: str) -> None:
-        """A line for people."""
-        print(text, file=sys.stderr if self.as_json else sys.stdout, flush=True)
+        """A line of the result for people."""
+        if not self.as_json:
+            print(text, flush=True)
 
     def note(self, text: str) -> None:
         """A line about the way, not the result: always to standard error."""
@@ -66,7 +67,9 @@ class Report:
         return int(code)
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Aligned columns; cells are made harmless. A terminal folds long cells, a pipe gets them whole."""
+        """Aligned columns for people; cells are made harmless. A terminal folds them, a pipe gets them whole."""
+        if self.as_json:
+            return
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
@@ -74,7 +77,7 @@ class Report:
         table = Table(*headings, box=None, pad_edge=False, header_style="bold")
         for row in rows:
             table.add_row(*(Text(plain(str(cell)), overflow="fold") for cell in row))
-        console = Console(stderr=self.as_json, highlight=False, soft_wrap=False)
+        console = Console(highlight=False)
         if not console.is_terminal:
             console.width = 1_000
         console.print(table)

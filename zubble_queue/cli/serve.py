@@ -68,7 +68,10 @@ def dispatcher(context: typer.Context) -> int:
 
 
 def mock_endpoint(
-    script: Annotated[Path, typer.Argument(help="What to answer: a .json or .jsonl script.")],
+    *,
+    script: Annotated[
+        Path, typer.Option("--script", metavar="FILE", help="What to answer: a .json or .jsonl script.")
+    ],
     host: Annotated[str, typer.Option("--host", help="Where to listen.")] = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="0 takes a free one.")] = 0,
     as_json: options.Json = False,
@@ -77,7 +80,7 @@ def mock_endpoint(
 
     \b
     Example:
-      zubble mock-endpoint script.json --port 8001
+      zubble mock-endpoint --script script.json --port 8001
     """
     report = Report("mock-endpoint", as_json=as_json)
     from zubble_queue import registry
