@@ -157,23 +157,9 @@ def test_what_is_no_json_object_is_malformed(payload):
 
 
 _NAMES = [
-    "choices",
-    "delta",
-    "message",
-    "content",
-    "reasoning",
-    "tool_calls",
-    "function",
-    "name",
-    "arguments",
-    "index",
-    "usage",
-    "prompt_tokens",
-    "finish_reason",
-    "function_call",
-    "thinking",
-    "text",
-    "model",
+    *("choices", "delta", "message", "content", "reasoning", "thinking", "text", "model", "usage"),
+    *("tool_calls", "function_call", "function", "name", "arguments", "index"),
+    *("prompt_tokens", "finish_reason"),
 ]
 _NONSENSE = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
