@@ -44,6 +44,6 @@ VOLUME ["/var/lib/zubble", "/tmp"]
 WORKDIR /var/lib/zubble
 USER 10001:10001
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=60s --timeout=20s --start-period=30s CMD ["zubble", "doctor"]
+HEALTHCHECK --interval=60s --timeout=20s --start-period=30s CMD ["zubble", "doctor", "--role", "dispatcher"]
 ENTRYPOINT ["zubble"]
 CMD ["--help"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -65,9 +67,12 @@ def test_the_entry_point_is_the_command_and_gets_the_signals(final: list[Instruc
     assert only(final, "STOPSIGNAL") == "SIGTERM"
 
 
-def test_the_health_check_is_a_command_that_exists(final: list[Instruction]):
+def test_the_health_check_passes_where_nothing_is_wrong(final: list[Instruction]):
     command = json.loads(only(final, "HEALTHCHECK").partition("CMD ")[2])
-    assert command[:2] == ["zubble", "doctor"]
+    assert command[0] == "zubble"
+    program = Path(sys.executable).with_name("zubble")
+    done = subprocess.run([program, *command[1:]], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_extras_are_ones_that_the_package_has(instructions: list[Instruction]):
