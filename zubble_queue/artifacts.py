@@ -51,14 +51,15 @@ class ArtifactStore:
             _make_folder(Path(self._root))
 
     def put(self, data: bytes, *, executable: bool = False) -> BlobRef:
-        """Keep a blob, unless it is there.
+        """Keep a blob, unless it is there; what a crash left half written is written again.
 
         Raises:
             InfraError: One sentence: no space left, or the place does not answer.
         """
         blob = BlobRef(ref=reference(data), size=len(data), executable=executable)
-        if not self.has(blob):
-            self._write(self._path(blob.ref), data)
+        path = self._path(blob.ref)
+        if self._size(path) != blob.size:
+            self._write(path, data)
         return blob
 
     def get(self, blob: BlobRef | str) -> bytes:
@@ -80,10 +81,7 @@ class ArtifactStore:
 
     def has(self, blob: BlobRef | str) -> bool:
         """Whether it is there. Raises InfraError when the place does not answer."""
-        try:
-            return bool(self._files.exists(self._path(_ref(blob))))
-        except OSError as failed:
-            raise self._failure(failed) from failed
+        return self._size(self._path(_ref(blob))) is not None
 
     async def aput(self, data: bytes, *, executable: bool = False) -> BlobRef:
         """`put` in a thread."""
@@ -100,6 +98,14 @@ class ArtifactStore:
     def _path(self, ref: str) -> str:
         digest = ref.removeprefix(_SCHEME)
         return f"{self._root}/sha256/{digest[:2]}/{digest[2:]}"
+
+    def _size(self, path: str) -> int | None:
+        try:
+            return int(self._files.info(path)["size"])
+        except FileNotFoundError:
+            return None
+        except OSError as failed:
+            raise self._failure(failed) from failed
 
     def _write(self, path: str, data: bytes) -> None:
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
+from itertools import accumulate
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -32,8 +33,8 @@ VIEW_FIELDS: Final = (
     *(f"usage:{name}" for name in USAGE_FIELDS),
 )
 ENDING_BYTES: Final = 65_536
-"""A longer ending loses its evidence, then all but the first files touched; the event log has both."""
-_FILES_KEPT: Final = 200
+"""A longer ending loses its evidence, then all but the first files touched."""
+_FILES_BYTES: Final = 32_768
 
 Row = Mapping[str, str | None]
 
@@ -152,9 +153,14 @@ def ending_json(ending: Ending) -> str:
     text = _dump(ending.model_copy(update={"evidence": omitted}))
     if len(text.encode()) <= ENDING_BYTES:
         return text
-    omitted = {"omitted": f"evidence, and files_touched after the first {_FILES_KEPT}"}
-    files = tuple(path[:_FILES_KEPT] for path in ending.files_touched[:_FILES_KEPT])
+    files = _first_files(ending.files_touched)
+    omitted = {"omitted": f"evidence, and files_touched after the first {len(files)}"}
     return _dump(ending.model_copy(update={"evidence": omitted, "files_touched": files}))
+
+
+def _first_files(paths: Sequence[str]) -> tuple[str, ...]:
+    ends = accumulate(len(json.dumps(path)) + 1 for path in paths)
+    return tuple(path for path, end in zip(paths, ends, strict=True) if end <= _FILES_BYTES)
 
 
 def _dump(ending: Ending) -> str:
