@@ -60,6 +60,7 @@ def main() -> int:
     options = _options()
     with contextlib.ExitStack() as stack:
         folder = Path(options.home or stack.enter_context(tempfile.TemporaryDirectory(prefix="zubble-demo-")))
+        folder.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "ZUBBLE_HOME": str(folder / "home")}
         files = [str(HUMANEVAL)]
         if options.endpoint:

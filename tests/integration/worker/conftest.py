@@ -100,8 +100,9 @@ class Installation:
             process = subprocess.Popen(
                 [
                     sys.executable,
-                    "-c",
-                    "import sys; from zubble_worker.host import main; from zubble_queue.settings import Settings; sys.exit(main(Settings.load()))",
+                    "-m",
+                    "zubble_queue.cli",
+                    "worker",
                 ],
                 cwd=home,
                 env={**os.environ, "ZUBBLE_CONFIG": str(file), "MOCK_KEY": SECRET, **environment},
