@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 _HTML: Final = b"<!DOCTYPE html><html><head><title>Welcome</title></head><body>It works!</body></html>"
 _MALFORMED: Final = b'data: {"choices": [{"index": 0, "delta": {"content": "ha\n\n'
+_FASTEST_TOKEN_SECONDS: Final = 0.00005
+"""Of one stream. Without it thousands of tokens are on their way before a client that hangs up is noticed."""
+_BURST: Final = 512
+"""Tokens that go out at once where nothing paces the reply."""
 _FOREVER_SECONDS: Final = 86_400.0
 
 
@@ -103,7 +107,8 @@ class Delivery:
         self.call.finish = self.call.finish or self.played.finish
 
     async def _send(self, pieces: Sequence[Piece], chunks: wire.Chunks) -> None:
-        async for batch in Playback(pieces, self.reply.token_seconds):
+        pace = self.reply.token_seconds or _FASTEST_TOKEN_SECONDS
+        async for batch in Playback(pieces, pace, burst=0 if self.reply.token_seconds else _BURST):
             self.call.completion_tokens += sum(piece.tokens for piece in batch)
             await self.exchange.write(b"".join(map(chunks.piece, batch)))
 

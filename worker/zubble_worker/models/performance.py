@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _TOKEN: Final = re.compile(r" ?\w{1,12}| ?[^\w\s]|\n|[^\S\n]+")
 _TOKENS_PER_MESSAGE: Final = 4
-_UNPACED_BATCH: Final = 16
+_LARGEST_BATCH: Final = 16
 _QUANTUM_SECONDS: Final = 0.005
 """Pieces due within this time go out together."""
 
@@ -73,23 +73,26 @@ class Playback:
 
     pieces: Sequence[Piece]
     token_seconds: float
-    """0 gives batches of a fixed size without waiting."""
+    """0 does not wait."""
+    burst: int = 0
+    """Tokens that go out at once, before the pace begins."""
 
     async def __aiter__(self) -> AsyncIterator[Sequence[Piece]]:
-        position, started, due = 0, time.monotonic(), 0.0
+        position, sent, started = 0, 0, time.monotonic()
         while position < len(self.pieces):
-            end = position + (_UNPACED_BATCH if not self.token_seconds else 1)
-            due += sum(piece.tokens for piece in self.pieces[position:end]) * self.token_seconds
-            while (
-                end < len(self.pieces)
-                and self.token_seconds
-                and started + due < time.monotonic() + _QUANTUM_SECONDS
-            ):
-                due += self.pieces[end].tokens * self.token_seconds
+            soon = time.monotonic() - started + _QUANTUM_SECONDS
+            end = position
+            last = min(position + _LARGEST_BATCH, len(self.pieces))
+            while end < last and (end == position or self._due(sent) < soon):
+                sent += self.pieces[end].tokens
                 end += 1
-            await asyncio.sleep(max(started + due - time.monotonic(), 0.0))
+            await asyncio.sleep(max(started + self._due(sent) - time.monotonic(), 0.0))
             yield self.pieces[position:end]
             position = end
+
+    def _due(self, sent: int) -> float:
+        """Seconds after the start at which so many tokens may have been sent."""
+        return max(sent - self.burst, 0) * self.token_seconds
 
 
 def tokens(text: str) -> list[str]:
