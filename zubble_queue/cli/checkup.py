@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from zubble_queue import registry
+from zubble_queue.cli.endpoints import endpoint_problem
 from zubble_queue.cli.installation import installation
 from zubble_queue.cli.models import unpriced
 from zubble_queue.cli.report import Exit, Report
@@ -193,8 +194,12 @@ def _models(models: Mapping[str, ModelConfig]) -> Iterator[Finding]:
     unknown = unpriced(models, models)
     for name, config in sorted(models.items()):
         found = f"{config.backend} at {config.base_url or config.script}"
-        problem = _key_problem(config) or unknown.get(name, "")
+        problem = _key_problem(config) or unknown.get(name, "") or _silence(config)
         yield Finding(f"model {name}", "failed" if problem else "ok", found, problem)
+
+
+def _silence(config: ModelConfig) -> str:
+    return endpoint_problem(config.base_url) if config.base_url else ""
 
 
 def _key_problem(config: ModelConfig) -> str:

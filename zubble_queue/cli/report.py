@@ -67,7 +67,7 @@ class Report:
         return int(code)
 
     def table(self, headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-        """Aligned columns for people; cells are made harmless. A terminal folds them, a pipe gets them whole."""
+        """Aligned columns for people; cells are made harmless. A terminal folds them, a pipe does not."""
         if self.as_json:
             return
         from rich.console import Console
@@ -80,7 +80,9 @@ class Report:
         console = Console(highlight=False)
         if not console.is_terminal:
             console.width = 1_000
-        console.print(table)
+        with console.capture() as printed:
+            console.print(table)
+        print("\n".join(line.rstrip() for line in printed.get().splitlines()))
 
 
 def plain(text: str, *, lines: bool = False) -> str:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from zubble_queue import registry
 from zubble_queue.cli import models, views
+from zubble_queue.cli.endpoints import check_endpoints
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.logs import log_to_stderr
 from zubble_queue.cli.report import Exit, Report
@@ -68,6 +69,7 @@ async def run(order: Order, report: Report) -> Exit:
         raise BadInput(problems.values())
     backend = parcel.envelope.sandbox.backend
     await check_sandboxes(order.settings, {backend})
+    await check_endpoints({parcel.envelope.model: known[parcel.envelope.model]})
     async with installation(order.settings, start=True) as place:
         used = {parcel.envelope.model: known[parcel.envelope.model]}
         view = await _to_its_end(place, _narrowed(place.settings, backend, used), parcel, report)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from zubble_queue import registry
 from zubble_queue.cli import models, views
+from zubble_queue.cli.endpoints import check_endpoints
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.planning import Plan, Work, check_models, embedded_of, read, require_a_way
 from zubble_queue.cli.report import Exit, Report, usd
@@ -133,9 +134,11 @@ def _fits(worker: WorkerInfo, work: Work) -> bool:
 
 async def _run(work: Work, place: Installation, report: Report) -> Exit:
     """Submit, let the local workers or those of the installation work, and wait."""
+    if place.embedded is not None:
+        await _check_machine(work, place)
     done = await _submit(work, place)
     report.note(_submitted(done))
-    with await _crew(work, place) as crew:
+    with _crew(work, place) as crew:
         ours = isinstance(crew, Crew)
         with stopped_by_signals() as stop, progress_bar(done.batch) as progress:
             view = await until_sealed(
@@ -152,11 +155,18 @@ async def _run(work: Work, place: Installation, report: Report) -> Exit:
     return _finished(report, work, done, view)
 
 
-async def _crew(work: Work, place: Installation) -> contextlib.AbstractContextManager[object]:
+async def _check_machine(work: Work, place: Installation) -> None:
+    """The workers will be here, so what they need can be looked at before anything is created."""
+    envelopes = [parcel.envelope for parcel in work.parcels]
+    await check_sandboxes(place.settings, {envelope.sandbox.backend for envelope in envelopes})
+    used = {envelope.model for envelope in envelopes}
+    await check_endpoints({name: config for name, config in work.models.items() if name in used})
+
+
+def _crew(work: Work, place: Installation) -> contextlib.AbstractContextManager[object]:
     """Local workers, unless somebody's workers serve this place already."""
     if place.embedded is None or crew_is_at_work(place.embedded.folder):
         return contextlib.nullcontext()
-    await check_sandboxes(place.settings, {parcel.envelope.sandbox.backend for parcel in work.parcels})
     folder = place.embedded.folder
     if work.plan.endpoint is not None:
         keep_model(folder, work.plan.defaults.model, work.plan.endpoint)

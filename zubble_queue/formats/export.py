@@ -70,7 +70,7 @@ async def write(source: AsyncIterator[Row], make: Line, target: Path | None, cou
     Args:
         source: From `rows`.
         make: From `line`.
-        target: The file, which appears whole or not at all; None is standard output.
+        target: The file, which appears whole or not at all, or a pipe or device; None is standard output.
         count: Called after each row.
 
     Raises:
@@ -90,6 +90,10 @@ async def write(source: AsyncIterator[Row], make: Line, target: Path | None, cou
 def _opened(target: Path | None) -> Iterator[TextIO]:
     if target is None:
         yield sys.stdout
+        return
+    if target.exists() and not target.is_file():  # a pipe or a device
+        with target.open("w", encoding="utf-8", newline="") as file:
+            yield file
         return
     partial = target.with_name(f".{target.name}.partial")
     try:

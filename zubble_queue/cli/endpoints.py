@@ -1,0 +1,51 @@
+"""A look at the endpoints that local workers will call, before a batch is created for them."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from zubble_queue.errors import CannotStart
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.model_config import ModelConfig
+
+_ANSWER_SECONDS: Final = 10.0
+_LOOK_BYTES: Final = 512
+
+
+async def check_endpoints(models: Mapping[str, ModelConfig]) -> None:
+    """Each endpoint must answer, and not with a web page. No key is sent, so any other answer will do.
+
+    Raises:
+        CannotStart: One that does not; what to look at.
+    """
+    for name, config in models.items():
+        if config.base_url is None:
+            continue
+        if problem := await asyncio.to_thread(endpoint_problem, config.base_url):
+            raise CannotStart(f"Model {name!r}: {problem}")
+
+
+def endpoint_problem(base_url: str) -> str:
+    """What is wrong with an endpoint, as one sentence; empty if nothing is."""
+    url = f"{base_url}/models"
+    try:
+        with urllib.request.urlopen(url, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310  # settings allow http(s) only
+            return _web_page(base_url, answer.headers.get_content_type(), answer.read(_LOOK_BYTES))
+    except urllib.error.HTTPError as refused:
+        with refused:
+            return _web_page(base_url, refused.headers.get_content_type(), refused.read(_LOOK_BYTES))
+    except (OSError, http.client.HTTPException) as silent:
+        reason = getattr(silent, "reason", None) or silent
+        return f"the endpoint {base_url} does not answer: {getattr(reason, 'strerror', None) or reason}."
+
+
+def _web_page(base_url: str, content_type: str, beginning: bytes) -> str:
+    if content_type == "text/html" or beginning.lstrip()[:1] == b"<":
+        return f"the endpoint {base_url} answers with a web page; its URL usually ends with /v1."
+    return ""
