@@ -8,8 +8,9 @@ from typing import Final
 from zubble_worker.observers.tokens import code
 
 _NEWLINE: Final = code("\n")
-_MARKS: Final = (code("`"), code("~"))
-_MARKERS: Final = tuple(_NEWLINE + 3 * mark for mark in _MARKS)
+_TICK: Final = code("`")
+_TILDE: Final = code("~")
+_MARKERS: Final = (_NEWLINE + 3 * _TICK, _NEWLINE + 3 * _TILDE)
 """Three at the start of a line open a fence; a line that starts with the same three closes it."""
 _MARKER_TOKENS: Final = 4
 
@@ -27,7 +28,7 @@ class Fence:
         """Cut the next tokens where a fence opens or closes; each part with whether it is inside one."""
         known, before = self.last + codes, len(self.last)
         self.last = known[1 - _MARKER_TOKENS :]
-        if not any(mark in codes for mark in _MARKS):
+        if _TICK not in codes and _TILDE not in codes:
             return [(codes, bool(self.opened_by))]
         parts: list[tuple[str, bool]] = []
         start = 0

@@ -25,10 +25,7 @@ _PLACES: Final[dict[Channel, str]] = {
     "tool": "in the arguments of a tool call",
 }
 _CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
-_BATCH_CHARS: Final = 64
-"""Deltas are counted together when so many characters have come; a verdict is at most as many tokens late."""
-_SLICE_CHARS: Final = 8_192
-"""A huge delta is taken in slices, so that it is cut where the loop is."""
+_READ_CHARS: Final = 65_536
 _STATE_VERSION: Final = 1
 
 
@@ -43,34 +40,36 @@ class RepetitionDetector:
 
     def __init__(self, ladder: Ladder = GRADUATED) -> None:
         self.ladder = ladder
-        self._streams: dict[Channel, Stream] = {}
+        self.streams: dict[Channel, Stream] = {}
         self.reset("stream")
 
     def feed(self, channel: Channel, text: str) -> list[Fired]:
         """Take the next delta; returns the rungs reached, in order, up to a few deltas late."""
-        stream = self._streams[channel]
+        stream = self.streams[channel]
         stream.pending += text
-        return stream.take() if len(stream.pending) >= _BATCH_CHARS else []
+        if len(stream.pending) < stream.batch:
+            return []
+        return [one for fired in stream.take() for one in fired]
 
     def finish(self) -> list[Fired]:
         """Take what is left at the end of the reply; harmless when repeated."""
-        return [fired for stream in self._streams.values() for fired in stream.take(ended=True)]
+        return [one for stream in self.streams.values() for fired in stream.take(ended=True) for one in fired]
 
     def tokens(self, channel: Channel) -> int:
         """How many tokens of a channel have been counted."""
-        return self._streams[channel].saturation.tokens
+        return self.streams[channel].saturation.tokens
 
     def tail(self, channel: Channel) -> str:
         """The last 600 characters counted, as UTF-8 can hold them. Possibly degenerate: not for prompts."""
-        return self._streams[channel].tail.encode("utf-8", "replace").decode("utf-8")
+        return self.streams[channel].tail.encode("utf-8", "replace").decode("utf-8")
 
     def reset(self, scope: Scope) -> None:  # noqa: ARG002 - every observer has it; these counters outlive nothing
         """Forget everything: no text counter lives longer than a reply, hence none than a context (C37)."""
-        self._streams = {channel: Stream.new(channel, self.ladder) for channel in _CHANNELS}
+        self.streams = {channel: Stream.new(channel, self.ladder) for channel in _CHANNELS}
 
     def state(self) -> dict[str, Any]:
-        """Everything, as JSON; its strings may hold half a surrogate pair, so it is to be written as ASCII."""
-        streams = {channel: stream.state() for channel, stream in self._streams.items()}
+        """Everything, as JSON to be written as ASCII: its strings may hold half a surrogate pair."""
+        streams = {channel: stream.state() for channel, stream in self.streams.items()}
         return {"version": _STATE_VERSION, "ladder": self.ladder.state(), "streams": streams}
 
     @classmethod
@@ -81,7 +80,7 @@ class RepetitionDetector:
         detector = cls(Ladder.from_state(state["ladder"]))
         for channel in _CHANNELS:
             kept = state["streams"][channel]
-            detector._streams[channel] = Stream.from_state(channel, detector.ladder, kept)
+            detector.streams[channel] = Stream.from_state(channel, detector.ladder, kept)
         return detector
 
 
@@ -93,28 +92,26 @@ class StreamGuard:
 
     def __init__(self, ladder: Ladder = GRADUATED) -> None:
         self._detector = RepetitionDetector(ladder)
+        self._streams = self._detector.streams
         self._fired: list[Fired] = []
         self.cut: Cut | None = None
         """The order, once given."""
 
     def feed(self, channel: Channel, text: str) -> Cut | None:
-        if len(text) > _SLICE_CHARS:
-            return self._feed_slices(channel, text)
-        if fired := self._detector.feed(channel, text):
-            self._act(fired)
-        return self.cut
-
-    def _feed_slices(self, channel: Channel, text: str) -> Cut | None:
-        for start in range(0, len(text), _SLICE_CHARS):
-            if self.feed(channel, text[start : start + _SLICE_CHARS]):
-                break
+        stream = self._streams[channel]
+        stream.pending += text
+        if len(stream.pending) >= stream.batch and self.cut is None:
+            for fired in stream.take():
+                self._act(fired)
+                if self.cut:
+                    break
         return self.cut
 
     def _act(self, fired: list[Fired]) -> None:
         self._fired += fired
-        for one in fired:
-            if one.action in CUTTING and self.cut is None:
-                self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(one))
+        cutting = next((one for one in fired if one.action in CUTTING), None)
+        if cutting:
+            self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(cutting))
 
     def _evidence(self, fired: Fired) -> dict[str, Any]:
         """The action tells a `restart` (one more try of the call, under another seed) from the end (C1)."""
@@ -160,7 +157,7 @@ def detect_file(path: str | PathLike[str], profile: str = "graduated") -> dict[s
     fired: list[Fired] = []
     try:
         with Path(path).open(encoding="utf-8", errors="replace", newline="") as file:
-            while text := file.read(_SLICE_CHARS):
+            while text := file.read(_READ_CHARS):
                 fired += detector.feed("text", text)
     except OSError as error:
         raise BadInput([f"{path} cannot be read: {error.strerror or error}."]) from error

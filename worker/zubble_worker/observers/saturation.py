@@ -18,8 +18,9 @@ ON_TOKENS: Final = 180
 OFF_TOKENS: Final = 100
 """0.5 of the window."""
 
-_BEFORE: Final = GRAM_TOKENS - 1
-_KEPT_TOKENS: Final = WINDOW_TOKENS + _BEFORE
+_KEPT_TOKENS: Final = WINDOW_TOKENS + GRAM_TOKENS - 1
+_NOTHING: Final = "\0" * _KEPT_TOKENS
+"""Stands before the first token, so that every place has a window behind it; no token has this code."""
 _PROBE_TOKENS: Final = 6
 _STRIDE: Final = GRAM_TOKENS - _PROBE_TOKENS + 1
 """The 6-gram that ends at a token is part of every 10-gram that ends there or at one of the next four: if it
@@ -47,7 +48,7 @@ class Saturation:
     count: int = 0
     period: int = 0
     """Of the last token; 0 when it was not recycled."""
-    window: str = ""
+    window: str = _NOTHING
     """The codes of the last 209 tokens: all 10-grams that end within the last 200."""
     recycled: deque[int] = field(default_factory=lambda: deque(maxlen=WINDOW_TOKENS))
     """Indices of recycled tokens, at least of those among the last 200."""
@@ -55,55 +56,43 @@ class Saturation:
     def advance(self, codes: str) -> list[Counted]:
         """Take the next tokens, one code each; returns those that counted, in order."""
         known = self.window + codes
-        first = self.tokens - len(self.window)
+        first = self.tokens - _KEPT_TOKENS
         counted: list[Counted] = []
-        at, end = max(len(self.window), _BEFORE), len(known)
+        at, end = _KEPT_TOKENS, len(known)
         while at < end:
             if not self.period:
-                at = self._next_recycled(known, at)
-            length = _equal(known, at, self.period)
-            if run := self._note(first + at, length):
-                counted.append(run)
-            at += length
+                at, self.period = _next_recycled(known, at)
+            if length := _equal(known, at, self.period):
+                counted += self._note(first + at, length)
+                at += length
             if at < end:
                 self.period = 0
         self.window = known[-_KEPT_TOKENS:]
         self.tokens += len(codes)
         return counted
 
-    def _next_recycled(self, known: str, at: int) -> int:
-        """The place of the next recycled token, whose period is set; or the end."""
-        end = len(known)
-        for group in range(at, end, _STRIDE):
-            if not _period(known, group, _PROBE_TOKENS):
-                continue
-            for place in range(group, min(group + _STRIDE, end)):
-                if period := _period(known, place, GRAM_TOKENS):
-                    self.period = period
-                    return place
-        return end
+    def _note(self, token: int, length: int) -> list[Counted]:
+        """Take up recycled tokens in a row; returns those that count.
 
-    def _note(self, token: int, length: int) -> Counted | None:
-        """Take up recycled tokens in a row; once the window is saturated, it is so to the end of the row."""
-        for place in range(token, token + length):
-            if self._saturated(place):
-                rest = token + length - place
-                self.recycled.extend(range(place + 1, place + rest))
-                self.count += rest
-                return Counted(place, rest, self.period, self.count - rest)
-        return None
-
-    def _saturated(self, token: int) -> bool:
-        """Note a recycled token. Between two of them the share only falls, so looking at each is enough."""
-        recycled, left = self.recycled, token - WINDOW_TOKENS
-        while recycled and recycled[0] < left:
+        In a row the share of recycled tokens cannot fall: once saturated, the window is so to its end.
+        """
+        recycled, end = self.recycled, token + length
+        if not self.count and len(recycled) + length < ON_TOKENS:
+            recycled.extend(range(token, end))
+            return []
+        while recycled and recycled[0] < token - WINDOW_TOKENS:
             recycled.popleft()
         if len(recycled) < OFF_TOKENS:
             self.count = 0
-        if recycled and recycled[0] == left:
-            recycled.popleft()
-        recycled.append(token)
-        return len(recycled) >= ON_TOKENS
+        for place in range(token, end):
+            while recycled and recycled[0] <= place - WINDOW_TOKENS:
+                recycled.popleft()
+            recycled.append(place)
+            if len(recycled) >= ON_TOKENS:
+                recycled.extend(range(place + 1, end))
+                self.count += end - place
+                return [Counted(place, end - place, self.period, self.count - (end - place))]
+        return []
 
     def state(self) -> dict[str, Any]:
         """All of it, as JSON."""
@@ -120,11 +109,19 @@ class Saturation:
         return cls(**{**state, "recycled": deque(state["recycled"], WINDOW_TOKENS)})
 
 
-def _period(known: str, place: int, length: int) -> int:
-    """How far back the tokens that end at a place were last seen, at most 200; 0 where they were not."""
-    start = place - length + 1
-    seen = known.rfind(known[start : place + 1], max(start - WINDOW_TOKENS, 0), place)
-    return start - seen if seen >= 0 else 0
+def _next_recycled(known: str, at: int) -> tuple[int, int]:
+    """Place and period of the next recycled token; the end and 0 when there is none."""
+    end = len(known)
+    for group in range(at, end, _STRIDE):
+        start = group - _PROBE_TOKENS + 1
+        if known.rfind(known[start : group + 1], start - WINDOW_TOKENS, group) < 0:
+            continue
+        for start in range(group - GRAM_TOKENS + 1, min(group + _STRIDE, end) - GRAM_TOKENS + 1):
+            stop = start + GRAM_TOKENS
+            seen = known.rfind(known[start:stop], start - WINDOW_TOKENS, stop - 1)
+            if seen >= 0:
+                return stop - 1, start - seen
+    return end, 0
 
 
 def _equal(known: str, at: int, period: int) -> int:

@@ -16,6 +16,13 @@ from zubble_worker.observers.tokens import codes, tokenize
 TAIL_CHARS: Final = 600
 """What is kept of the text, for a self-check (C5)."""
 
+_SLICE_CHARS: Final = 8_192
+"""A huge delta is taken in slices, so that it is cut where the loop is."""
+_BATCH_CHARS: Final = 256
+"""Deltas are counted together when so many characters have come: a fraction of the cost of one by one."""
+_LOOP_BATCH_CHARS: Final = 64
+"""The same where a cut may be near: a verdict is at most as many tokens late."""
+
 
 @dataclass(slots=True)
 class Stream:
@@ -25,6 +32,8 @@ class Stream:
     ladder: Ladder
     pending: str = ""
     """Text that has not been counted yet."""
+    batch: int = _BATCH_CHARS
+    """So many characters are counted together."""
     tail: str = ""
     """The last text that has."""
     rung: int = 0
@@ -36,10 +45,19 @@ class Stream:
 
     @classmethod
     def new(cls, channel: Channel, ladder: Ladder) -> Self:
-        return cls(channel, ladder, burst=Burst(ladder.burst.threshold) if ladder.burst else None)
+        if ladder.burst is None:
+            return cls(channel, ladder)
+        return cls(channel, ladder, batch=_LOOP_BATCH_CHARS, burst=Burst(ladder.burst.threshold))
 
-    def take(self, *, ended: bool = False) -> list[Fired]:
-        """Count what is pending, except for an end that the next delta may still change."""
+    def take(self, *, ended: bool = False) -> Iterator[list[Fired]]:
+        """Count what is pending, except for an end that the next delta may still change; slice by slice."""
+        text, self.pending = self.pending, ""
+        for start in range(0, len(text), _SLICE_CHARS):
+            self.pending += text[start : start + _SLICE_CHARS]
+            yield self._take(ended=ended and start + _SLICE_CHARS >= len(text))
+        self.batch = _LOOP_BATCH_CHARS if self.saturation.count or self.burst else _BATCH_CHARS
+
+    def _take(self, *, ended: bool) -> list[Fired]:
         text = self.pending
         tokens, self.pending = tokenize(text, ended=ended)
         self.tail = (self.tail + text[: len(text) - len(self.pending)])[-TAIL_CHARS:]
@@ -51,7 +69,7 @@ class Stream:
     def _advance(self, part: str, *, lenient: bool) -> list[Fired]:
         fired = self._burst(part, lenient=lenient)
         for run in self.saturation.advance(part):
-            fired += self._climb(run, LENIENCE if lenient else 1)
+            self._climb(run, LENIENCE if lenient else 1, fired)
         return sorted(fired, key=_token) if len(fired) > 1 else fired
 
     def _burst(self, part: str, *, lenient: bool) -> list[Fired]:
@@ -62,7 +80,7 @@ class Stream:
         self.burst = None
         return [self._fired(rung, self.saturation.tokens + found.offset, found.period)]
 
-    def _climb(self, run: Counted, factor: int) -> Iterator[Fired]:
+    def _climb(self, run: Counted, factor: int, fired: list[Fired]) -> None:
         if run.before == 0:
             self.rung = 0
         for rung in self.ladder.rungs[self.rung :]:
@@ -70,7 +88,7 @@ class Stream:
             if missing > run.length:
                 return
             self.rung += 1
-            yield self._fired(rung, run.token + missing - 1, run.period)
+            fired.append(self._fired(rung, run.token + missing - 1, run.period))
 
     def _fired(self, rung: Rung, token: int, period: int) -> Fired:
         return Fired(rung.threshold, token, period, self.channel, rung.action)
@@ -79,6 +97,7 @@ class Stream:
         """All of it but the ladder, as JSON."""
         return {
             "pending": self.pending,
+            "batch": self.batch,
             "tail": self.tail,
             "rung": self.rung,
             "saturation": self.saturation.state(),
