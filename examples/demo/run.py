@@ -52,6 +52,7 @@ class Result:
             "tokens_saved": self.batch["tokens_saved"],
             "wall_s": round(self.wall_seconds, 1),
             "phases": self.batch["phases"],
+            "requeues": self.batch["requeues"],
             "unexpected": self.unexpected,
         }
 
