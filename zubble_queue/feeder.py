@@ -100,7 +100,7 @@ class Feeder:
         self._reap_due = self._census_due = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until told to stop; then let another lead at once."""
+        """Work until told to stop; then give the lead up, so that another takes it at its next look."""
         patiently = AsyncRetrying(
             wait=wait_random_exponential(multiplier=0.2, max=_LONGEST_WAIT_SECONDS),
             stop=lambda _: stop.is_set(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -22,14 +23,15 @@ from zubble_queue.stores.keys import Keys
 MAX_CONNECTIONS: Final = 32
 """Per process; a command holds one for its own time only, so hundreds of agents share them."""
 ANSWER_SECONDS: Final = 5.0
-"""A command that takes longer has failed; well below what a lease may go without renewal."""
-POOL_SECONDS: Final = 10.0
+"""A command that takes longer, with its waiting for a connection, has failed; well below what a lease may go
+without renewal. It is kept here and not by redis-py, whose own timeouts lose cancellations on Python 3.11."""
 FULL_SHARE: Final = 0.8
 """Above this share of maxmemory nothing big is written, so that leases, seals and settlements still fit."""
 _FULL_CHECK_SECONDS: Final = 1.0
 _OLDEST_REDIS: Final = (7, 0)
 _OLDEST_VALKEY: Final = (7, 2)
 _CONNECTION_ERRORS: Final = (
+    TimeoutError,
     exceptions.ConnectionError,
     exceptions.TimeoutError,
     exceptions.BusyLoadingError,
@@ -76,9 +78,10 @@ class Connection:
         await self._client.aclose()
         await self._client.connection_pool.disconnect()
 
-    async def _do(self, *command: str | float) -> Any:
+    async def _do(self, *command: str | float, blocking_seconds: float = 0.0) -> Any:
         with self._seam():
-            return await self._client.execute_command(*command)
+            async with asyncio.timeout(blocking_seconds + ANSWER_SECONDS):
+                return await self._client.execute_command(*command)
 
     async def _pipe(self, commands: Sequence[tuple[str | int, ...]]) -> list[Any]:
         """Many commands in one round trip; not a transaction."""
@@ -88,14 +91,15 @@ class Connection:
             pipeline = self._client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
-            answers: list[Any] = await pipeline.execute()
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answers: list[Any] = await pipeline.execute()
             return answers
 
     async def _run(self, script: str, *arguments: str | int) -> Any:
+        keys, values = [self._keys.prefix], [*self._options.arguments(), *arguments]
         with self._seam():
-            return await self._scripts[script](
-                keys=[self._keys.prefix], args=[*self._options.arguments(), *arguments]
-            )
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self._scripts[script](keys=keys, args=values)
 
     async def _refuse_when_full(self) -> None:
         """Raises StoreUnavailable when more than 80 % of maxmemory is used; asks at most once a second."""
@@ -151,8 +155,8 @@ def _client(url: str) -> Redis:
         pool = BlockingConnectionPool.from_url(
             url,
             max_connections=MAX_CONNECTIONS,
-            timeout=POOL_SECONDS,
-            socket_timeout=ANSWER_SECONDS,
+            timeout=None,
+            socket_timeout=None,
             socket_connect_timeout=ANSWER_SECONDS,
             retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), retries=1),
             decode_responses=True,
@@ -166,7 +170,8 @@ def _client(url: str) -> Redis:
 
 async def _check(client: Redis, where: str) -> None:
     try:
-        info = await client.info()
+        async with asyncio.timeout(ANSWER_SECONDS):
+            info = await client.info()
     except _CONNECTION_ERRORS as lost:
         raise CannotStart(_silence(where, lost)) from lost
     except exceptions.NoPermissionError as denied:
@@ -205,6 +210,8 @@ def _silence(where: str, lost: Exception) -> str:
     """redis-py wraps a refused password into a connection error."""
     if any(isinstance(error, exceptions.AuthenticationError) for error in (lost, lost.__cause__)):
         return f"Redis at {where} refused the user or password."
+    if isinstance(lost, TimeoutError):
+        return f"Redis at {where} did not answer within {ANSWER_SECONDS:g} seconds."
     return f"Redis at {where} does not answer: {_short(lost)}."
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,13 +12,11 @@ import structlog
 from zubble_queue.contracts.envelope import Header
 from zubble_queue.contracts.record import Census, Reaped
 from zubble_queue.stores import codec
-from zubble_queue.stores.connection import ANSWER_SECONDS, micro
+from zubble_queue.stores.connection import micro
 from zubble_queue.stores.submitting import Submitting
 
 _CHUNK: Final = 200
 """Tasks per announcing or reaping script call."""
-_BLOCK_SECONDS: Final = ANSWER_SECONDS / 2
-"""A blocking command must answer before the connection gives it up."""
 
 logger = structlog.get_logger(__name__)
 
@@ -68,11 +65,8 @@ class Feeding(Submitting):
 
     async def wait_for_work(self, timeout_seconds: float) -> None:
         """Return when something happened that a feeder should look at, or at the timeout."""
-        clock = asyncio.get_running_loop().time
-        deadline = clock() + timeout_seconds
-        while (left := deadline - clock()) > 0:
-            if await self._do("BLPOP", self._keys.wake, max(0.01, min(left, _BLOCK_SECONDS))):
-                return
+        seconds = max(0.01, timeout_seconds)
+        await self._do("BLPOP", self._keys.wake, seconds, blocking_seconds=seconds)
 
     async def census(self) -> Census:
         """Compare records, indexes and counters, and mend what disagrees.

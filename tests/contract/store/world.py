@@ -126,13 +126,17 @@ class World:
     async def keys_that_break_the_table(self) -> list[str]:
         """Keys of this namespace that no row of the table allows, or that live longer than it says."""
         found = [key async for key in self.admin.scan_iter(f"{self.namespace}:*", count=1_000)]
-        return [key for key in found if not await self._as_promised(key)]
+        pipeline = self.admin.pipeline(transaction=False)
+        for key in found:
+            pipeline.type(key).ttl(key)
+        answers = await pipeline.execute()
+        facts = zip(found, answers[::2], answers[1::2], strict=True)
+        return [key for key, type_, ttl in facts if not await self._as_promised(key, type_, ttl >= 0)]
 
-    async def _as_promised(self, key: str) -> bool:
+    async def _as_promised(self, key: str, type_: str, has_ttl: bool) -> bool:
         kind = self.keys.kind(key)
-        if kind is None or kind.redis_type != await self.admin.type(key):
+        if kind is None or kind.redis_type != type_:
             return False
-        has_ttl = await self.admin.ttl(key) >= 0
         if kind.lifetime is Lifetime.ALWAYS:
             return has_ttl
         if kind.lifetime is Lifetime.NEVER:

@@ -54,7 +54,7 @@ async def test_a_claim_takes_a_slot_and_a_seal_makes_room_for_the_next_task(worl
     assert (await world.store.batch("b")).state == "done"
 
 
-async def test_a_feeder_that_stops_lets_another_lead_at_once(world, farm, mailbox):
+async def test_a_feeder_that_stops_lets_another_lead_before_its_lead_has_run_out(world, farm, mailbox):
     second_mailbox = type(mailbox)()
     await farm.worker("w", slots=4)
     stop, first = farm.start("first", mailbox)

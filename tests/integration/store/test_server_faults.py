@@ -24,6 +24,18 @@ async def test_a_server_that_is_gone_is_reported_in_one_sentence(own_server, own
     own_server.start()
 
 
+async def test_a_server_that_hangs_is_reported_and_works_again_when_it_goes_on(own_server, own_world):
+    await own_world.submit("a")
+    own_server.pause()
+
+    with pytest.raises(
+        StoreUnavailable, match=r"^Redis at unix://.*/socket did not answer within 5 seconds\.$"
+    ):
+        await own_world.store.batches()
+    own_server.resume()
+    await own_world.until(lambda: answers(own_world.store))
+
+
 async def test_everything_is_still_there_after_the_server_was_killed(own_server, own_world):
     lease = await own_world.running()
     await own_world.submit("waiting")
