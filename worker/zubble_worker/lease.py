@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable
 from enum import Enum
 
 import structlog
-from zubble_queue.stores.redis import RedisStore
 
 from zubble_queue.contracts.record import Lease
 from zubble_queue.errors import StoreUnavailable
 from zubble_queue.settings import LeaseSettings
+from zubble_queue.stores.redis import RedisStore
 
 _log = structlog.get_logger(__name__)
 
