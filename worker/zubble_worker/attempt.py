@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import structlog
-from zubble_queue.artifacts import ArtifactStore
 
+from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import UNVERIFIED_STOPS, Ending, Stop, Verdict
 from zubble_queue.contracts.envelope import BlobRef, FileEntry
@@ -26,7 +26,7 @@ from zubble_queue.errors import InfraError, JobError, LeaseLost, ModelUnavailabl
 from zubble_queue.settings import LeaseSettings
 from zubble_queue.stores.redis import RedisStore
 from zubble_worker import journal, worktree
-from zubble_worker.books import AttemptBooks, kept_branch
+from zubble_worker.books import AttemptBooks, kept_branch, snapshot_bytes
 from zubble_worker.check import SandboxChecker
 from zubble_worker.lease import Interruption, LeaseKeeper
 from zubble_worker.loop import AgentLoop
@@ -293,7 +293,8 @@ class Attempt:
         """Hand over: checkpoint, then release without charging an attempt."""
         if self._sandbox and self._transcript.step:
             await self._sandbox.freeze()
-            await self._books.checkpoint(await self._sandbox.snapshot())
+            snapshot = await self._sandbox.snapshot(max_bytes=snapshot_bytes(self._sandbox.spec))
+            await self._books.checkpoint(snapshot)
         await self._tools.store.release(self._claim.lease, cause="handover", charge=False)
         return Done("released", cause="handover")
 

@@ -15,7 +15,7 @@ from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.record import Checkpoint, Claim, OverLimit
-from zubble_queue.contracts.sandbox import Sandbox
+from zubble_queue.contracts.sandbox import Sandbox, SandboxSpec
 from zubble_queue.errors import BudgetExceededError
 from zubble_queue.stores.redis import RedisStore
 
@@ -103,9 +103,13 @@ class AttemptBooks:
         if self._checkpointed is not None and now - self._checkpointed < CHECKPOINT_SECONDS:
             return
         fingerprint = await sandbox.fingerprint()
-        if fingerprint != self._fingerprint:
-            await self.checkpoint(await sandbox.snapshot())
-            self._fingerprint, self._checkpointed = fingerprint, now
+        if fingerprint == self._fingerprint:
+            return
+        self._fingerprint, self._checkpointed = fingerprint, now
+        try:
+            await self.checkpoint(await sandbox.snapshot(max_bytes=snapshot_bytes(sandbox.spec)))
+        except ValueError as too_large:
+            await self.record("checkpoint_skipped", reason=str(too_large))
 
     async def checkpoint(self, snapshot: bytes) -> None:
         """Keep the work tree and the events up to now, so that the next attempt can go on from here."""
@@ -178,6 +182,11 @@ class AttemptBooks:
         if isinstance(value, list):
             return [await self._with_long_strings(item) for item in value]
         return value
+
+
+def snapshot_bytes(spec: SandboxSpec) -> int:
+    """The most a snapshot may take: a full work tree and a quarter more for the headers of its entries."""
+    return spec.work_bytes + spec.work_bytes // 4
 
 
 def kept_branch(events: Iterable[Event]) -> list[Event]:

@@ -12,6 +12,7 @@ from zubble_queue.contracts.ending import Verdict
 from zubble_queue.contracts.envelope import TaskEnvelope
 from zubble_queue.contracts.sandbox import VERIFY_DIR, Sandbox, SandboxProvider, SandboxSpec, shell
 from zubble_worker import view
+from zubble_worker.books import snapshot_bytes
 
 _NOT_RUNNABLE = frozenset({126, 127})
 _OUTPUT_CHARS = 4_000
@@ -37,7 +38,9 @@ class SandboxChecker:
     async def check(self) -> CheckResult:
         await self._sandbox.freeze()
         try:
-            self.snapshot = await self._sandbox.snapshot()
+            self.snapshot = await self._sandbox.snapshot(max_bytes=snapshot_bytes(self._sandbox.spec))
+        except ValueError as too_large:
+            return CheckResult(Verdict.ERROR, None, timed_out=False, output=str(too_large), seconds=0.0)
         finally:
             await self._sandbox.thaw()
         digest = identity.sha256(self.snapshot)

@@ -164,8 +164,15 @@ class AgentLoop:
             **_described(result),
         )
         await self._books.journal(entry)
-        await self._sandbox.write(journal.JOURNAL_FILE, journal.to_file(self._talk.journal))
+        await self._write_journal_file()
         await self._observe(view.describe(result))
+
+    async def _write_journal_file(self) -> None:
+        """The agent's own copy; where it filled the disk or put something else there, the store's remains."""
+        try:
+            await self._sandbox.write(journal.JOURNAL_FILE, journal.to_file(self._talk.journal))
+        except OSError as refused:
+            await self._record("journal_file_refused", step=self._talk.step, reason=refused.strerror or "")
 
     def _check_tools(self, names: Sequence[str]) -> None:
         """The whitelist is a kill switch: a tool outside it is not dispatched and ends the run (C23, C42)."""

@@ -7,9 +7,8 @@ import secrets
 import socket
 import time
 
-from zubble_queue.artifacts import ArtifactStore
-
 from zubble_queue import __version__, registry
+from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.model import Model
 from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.contracts.sandbox import SandboxProvider

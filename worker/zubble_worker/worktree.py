@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from zubble_queue.errors import SandboxUnavailable
+
 _DIFFED_BYTES: Final = 262_144
 """A larger or a binary file counts by its lines alone; difflib is quadratic at worst."""
 _LISTED_FILES: Final = 500
@@ -24,15 +26,21 @@ class Changes:
 
 
 def files_in(snapshot: bytes) -> dict[str, bytes]:
-    """Path to content of the regular files and symbolic links (as their target) of a snapshot."""
+    """Path to content of the regular files and symbolic links (as their target) of a snapshot.
+
+    Raises SandboxUnavailable when it is no tar: the sandbox made it, and is no longer to be trusted.
+    """
     found: dict[str, bytes] = {}
-    with tarfile.open(fileobj=io.BytesIO(snapshot), mode="r:") as tar:
-        for member in tar:
-            if member.isreg():
-                stream = tar.extractfile(member)
-                found[member.name] = stream.read() if stream else b""
-            elif member.issym():
-                found[member.name] = member.linkname.encode("utf-8", "surrogateescape")
+    try:
+        with tarfile.open(fileobj=io.BytesIO(snapshot), mode="r:") as tar:
+            for member in tar:
+                if member.isreg():
+                    stream = tar.extractfile(member)
+                    found[member.name] = stream.read() if stream else b""
+                elif member.issym():
+                    found[member.name] = member.linkname.encode("utf-8", "surrogateescape")
+    except tarfile.TarError as broken:
+        raise SandboxUnavailable(f"The sandbox's snapshot is broken: {broken}") from broken
     return found
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from zubble_sandbox.local import LocalProvider
 
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.decisions import Decisions
@@ -16,6 +15,7 @@ from zubble_queue.contracts.model_config import ModelConfig, PriceTable
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.contracts.task import LoopBudget, TaskInput
 from zubble_queue.testing import MemoryBooks, Script, ScriptedModel
+from zubble_sandbox.local import LocalProvider
 from zubble_worker.check import SandboxChecker
 from zubble_worker.loop import AgentLoop
 from zubble_worker.observers.doom_loop import DoomLoop

@@ -181,6 +181,16 @@ async def test_each_trial_is_kept_in_the_journal_and_in_the_work_tree(drive):
     assert ".zubble/journal.json" in run.files
 
 
+async def test_an_agent_that_takes_the_journals_place_loses_only_its_own_copy(drive):
+    squat = say("run", command="ln -s /etc .zubble; echo made > done.txt")
+
+    run = await drive(PLAN, squat, SUBMIT)
+
+    assert run.stopped.stop is Stop.SUBMITTED
+    assert len(run.books.of_type("journal_file_refused")) == 1
+    assert len(run.books.entries) == 1
+
+
 async def test_with_verify_each_step_the_run_ends_when_the_tree_passes(drive):
     run = await drive(PLAN, MAKE, GIVE_UP, verify_each_step=True)
 
