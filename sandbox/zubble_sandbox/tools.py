@@ -59,7 +59,7 @@ def find(candidates: Sequence[str] | None, uids: UidPool | None) -> Tools:
         candidates: Programs to try; the system's bwrap, then the wheel's, when None.
         uids: Where to take another user from; None for a worker that is not root.
     """
-    python, setpriv = _python(), _setpriv() if uids is not None else None
+    python, setpriv = find_python(), _setpriv() if uids is not None else None
     code, filter_program, roots = bundle.compiled(python), seccomp.filter_program(), tuple(_host_roots())
     complaints: list[str] = []
     for bwrap in _bwraps() if candidates is None else candidates:
@@ -83,7 +83,7 @@ def _bwraps() -> Iterator[str]:
         return
 
 
-def _python() -> str:
+def find_python() -> str:
     for python in _PYTHONS:
         if os.access(python, os.X_OK):
             return python
