@@ -45,7 +45,7 @@ KEY_KINDS: Final = (
     KeyKind("batch:*:tasks", "zset", Lifetime.DONE, "one entry per task"),
     KeyKind("batch:*:waiting", "zset", Lifetime.DONE, "one entry per waiting task; gone when empty"),
     KeyKind("task:*", "hash", Lifetime.SEALED, "envelope 64 KiB, ending 64 KiB, checkpoint 64 KiB, counters"),
-    KeyKind("task:*:events", "stream", Lifetime.SEALED, "8 MiB not yet in a segment, 64 KiB an event"),
+    KeyKind("task:*:events", "list", Lifetime.SEALED, "8 MiB not yet in a segment, 64 KiB an event"),
     KeyKind("task:*:calls", "hash", Lifetime.SEALED, "one entry per model call of the task"),
     KeyKind("task:*:journal", "list", Lifetime.SEALED, "the newest 500 trials"),
     KeyKind("announced", "zset", Lifetime.NEVER, "free slots and a quarter"),

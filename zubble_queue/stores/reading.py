@@ -112,9 +112,8 @@ class Reading(Connection):
 
     async def events(self, task_id: str, *, after: int = 0, count: int = 1_000) -> list[Event]:
         """Live events behind the seq `after`; those that a checkpoint moved to a segment are not here."""
-        key = self._keys.task(task_id, "events")
-        entries = await self._do("XRANGE", key, f"{after + 1}-0", "+", "COUNT", count)
-        return [Event.model_validate_json(values["e"]) for _, values in entries]
+        entries = await self._run("events", task_id, after, count)
+        return [Event.model_validate_json(entry) for entry in entries]
 
     async def journal(self, task_id: str) -> list[JournalEntry]:
         """Trials, oldest first."""

@@ -86,6 +86,17 @@ async def test_the_log_goes_on_where_it_was_after_everything_was_dropped(world, 
     assert [event.seq for event in await world.store.events(lease.task_id)] == [3]
 
 
+async def test_a_second_checkpoint_drops_from_where_the_first_one_stopped(world, lease):
+    await world.store.append(lease, [world.event(seq) for seq in range(2, 8)])
+    for seq in (3, 5, 5, 4):
+        await world.store.checkpoint(lease, Checkpoint(seq=seq, segments=(SEGMENT,) * seq))
+
+    assert [event.seq for event in await world.store.events(lease.task_id)] == [6, 7]
+    assert [event.seq for event in await world.store.events(lease.task_id, after=6)] == [7]
+    await world.lose(lease)
+    assert (await world.claim()).checkpoint == Checkpoint(seq=5, segments=(SEGMENT,) * 5)
+
+
 async def test_the_next_attempt_gets_the_checkpoint_and_the_last_seq(world, lease):
     kept = Checkpoint(seq=2, snapshot=SEGMENT, segments=(SEGMENT, SEGMENT))
     await world.store.append(lease, [world.event(2), world.event(3)])

@@ -131,9 +131,9 @@ class World:
             pipeline.type(key).ttl(key)
         answers = await pipeline.execute()
         facts = zip(found, answers[::2], answers[1::2], strict=True)
-        return [key for key, type_, ttl in facts if not await self._as_promised(key, type_, ttl >= 0)]
+        return [key for key, type_, ttl in facts if not await self._as_promised(key, type_, has_ttl=ttl >= 0)]
 
-    async def _as_promised(self, key: str, type_: str, has_ttl: bool) -> bool:
+    async def _as_promised(self, key: str, type_: str, *, has_ttl: bool) -> bool:
         kind = self.keys.kind(key)
         if kind is None or kind.redis_type != type_:
             return False

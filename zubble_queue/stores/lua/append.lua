@@ -24,7 +24,7 @@ elseif bytes > number(3) then
   return {'full', bytes}
 end
 for at = first_new, #ARGV - 3, 2 do
-  redis.call('XADD', key .. ':events', arg(at) .. '-0', 'e', arg(at + 1))
+  redis.call('RPUSH', key .. ':events', arg(at + 1))
 end
 redis.call('HSET', key, 'last_seq', int(seq), 'live_bytes', int(bytes))
 return {'appended'}

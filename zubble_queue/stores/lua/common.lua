@@ -63,7 +63,7 @@ end
 local function note(id, attempt, kind, data)
   local seq = redis.call('HINCRBY', task_key(id), 'last_seq', 1)
   local event = cjson.encode({seq = seq, time = NOW / 1000000, attempt = tonumber(attempt), type = kind, data = data})
-  redis.call('XADD', task_key(id) .. ':events', seq .. '-0', 'e', event)
+  redis.call('RPUSH', task_key(id) .. ':events', event)
   redis.call('HINCRBY', task_key(id), 'live_bytes', #event)
 end
 
