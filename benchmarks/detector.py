@@ -5,8 +5,8 @@
 A server in another process streams chat completion chunks over HTTP; this process receives them with httpx,
 splits the events and parses the JSON. The same deltas then go through a StreamGuard. The ratio of the two CPU
 times (the least of all rounds, each) is printed for prose, code, a table and a loop: with one token an event
-and with one to four, sent back to back (the cheapest way to receive them, so the hardest for the detector); and
-with one to four, sent one by one as a model does. Exit code 1 when a ratio exceeds 0.15.
+and with one to four, sent back to back (the cheapest way to receive, so the hardest for the detector), and
+with one to four sent one by one, as a model does. Exit code 1 when a ratio exceeds 0.15.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ LOOPS = st.builds(lambda unit, times: unit * times, UNITS, st.integers(1, 300))
 TEXTS = st.lists(LOOPS | UNITS, min_size=1, max_size=5).map("".join)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(TEXTS, st.sampled_from([GRADUATED, STRICT]), st.data())
 def test_wherever_deltas_are_cut_the_same_rungs_are_reached_at_the_same_tokens(
     text: str, ladder: Ladder, data: st.DataObject
@@ -150,7 +150,7 @@ def test_wherever_deltas_are_cut_the_same_rungs_are_reached_at_the_same_tokens(
     assert found + detector.finish() == fired(text, ladder)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(TEXTS, st.sampled_from([GRADUATED, STRICT]))
 def test_deltas_of_one_character_do_not_change_the_verdict(text: str, ladder: Ladder) -> None:
     detector = RepetitionDetector(ladder)
@@ -158,7 +158,7 @@ def test_deltas_of_one_character_do_not_change_the_verdict(text: str, ladder: La
     assert found + detector.finish() == fired(text, ladder)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(TEXTS, TEXTS, st.sampled_from([GRADUATED, STRICT]))
 def test_a_detector_goes_on_from_its_state(before: str, after: str, ladder: Ladder) -> None:
     detector = RepetitionDetector(ladder)

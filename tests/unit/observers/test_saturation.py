@@ -46,7 +46,7 @@ def counted(saturation: Saturation, sequence: str) -> list[tuple[int, int]]:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TEXT)
 @example("A" * 600)
 @example("AB" * 150 + "CDEFGHIJKL" * 8 + "AB" * 150)
@@ -54,7 +54,7 @@ def test_it_counts_what_the_definition_counts(sequence: str) -> None:
     assert counted(Saturation(), sequence) == by_definition(sequence)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(TEXT, st.data())
 def test_cuts_and_restarts_change_nothing(sequence: str, data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sequence)), max_size=10)))

@@ -74,11 +74,12 @@ def test_evidence_can_be_written_whatever_the_model_said() -> None:
     guard.cut.evidence["text_tail"].encode("utf-8")
 
 
-def test_the_order_stands_once_given() -> None:
+def test_the_order_stands_once_given_and_nothing_more_is_kept() -> None:
     guard = StreamGuard()
     tokens_until_cut(guard, "truncated ")
-    first = guard.cut
+    first, tokens = guard.cut, guard.tokens
     assert guard.feed("text", "and now something else. " * 20) is first
+    assert guard.tokens == tokens
 
 
 def test_a_nudge_waits_for_the_next_turn_and_is_from_the_harness() -> None:

@@ -40,8 +40,9 @@ class Burst:
                     runs[period] = 0
                     continue
                 runs[period] += 1
-                said_enough = first is None and runs[period] >= self.repeats * period
-                if said_enough and not all_separators(known[place - period + 1 : place + 1]):
+                if runs[period] != self.repeats * period or first is not None:
+                    continue
+                if not all_separators(known[place - period + 1 : place + 1]):
                     first = Found(place - before, period)
         self.last = known[1 - PERIODS.stop :]
         return first

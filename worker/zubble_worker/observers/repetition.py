@@ -41,6 +41,7 @@ class RepetitionDetector:
     def __init__(self, ladder: Ladder = GRADUATED) -> None:
         self.ladder = ladder
         self.streams: dict[Channel, Stream] = {}
+        """The counters of each channel; the detector's own, and the guard's."""
         self.reset("stream")
 
     def feed(self, channel: Channel, text: str) -> list[Fired]:
@@ -65,7 +66,7 @@ class RepetitionDetector:
 
     def reset(self, scope: Scope) -> None:  # noqa: ARG002 - every observer has it; these counters outlive nothing
         """Forget everything: no text counter lives longer than a reply, hence none than a context (C37)."""
-        self.streams = {channel: Stream.new(channel, self.ladder) for channel in _CHANNELS}
+        self.streams.update({channel: Stream.new(channel, self.ladder) for channel in _CHANNELS})
 
     def state(self) -> dict[str, Any]:
         """Everything, as JSON to be written as ASCII: its strings may hold half a surrogate pair."""
@@ -100,18 +101,19 @@ class StreamGuard:
     def feed(self, channel: Channel, text: str) -> Cut | None:
         stream = self._streams[channel]
         stream.pending += text
-        if len(stream.pending) >= stream.batch and self.cut is None:
-            for fired in stream.take():
-                self._act(fired)
-                if self.cut:
-                    break
+        if len(stream.pending) >= stream.batch:
+            self._take(stream)
         return self.cut
 
-    def _act(self, fired: list[Fired]) -> None:
-        self._fired += fired
-        cutting = next((one for one in fired if one.action in CUTTING), None)
-        if cutting:
-            self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(cutting))
+    def _take(self, stream: Stream) -> None:
+        """Count what is pending, up to a cut; what comes after one is not looked at."""
+        if self.cut:
+            stream.pending = ""
+        for fired in stream.take():
+            self._fired += fired
+            if cutting := next((one for one in fired if one.action in CUTTING), None):
+                self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(cutting))
+                return
 
     def _evidence(self, fired: Fired) -> dict[str, Any]:
         """The action tells a `restart` (one more try of the call, under another seed) from the end (C1)."""
