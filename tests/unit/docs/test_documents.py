@@ -11,6 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
+
+from zubble_queue.contracts.submission import TaskDefaults
+from zubble_queue.contracts.task import LoopBudget
+from zubble_queue.formats.envelopes import read
+from zubble_queue.formats.task_line import TaskLine, VerifyLine
+from zubble_queue.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCUMENTS = sorted(
@@ -72,6 +79,39 @@ def test_a_command_in_a_document_exists_with_its_options(document: str, command:
     text = _help(*words)
     missing = [option for option in options if not re.search(rf"{option}(?![\w-])", text)]
     assert not missing, f"{document}: zubble {' '.join(words)} has no {missing}"
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/how-to/task-file.md"])
+def test_the_task_that_a_document_shows_is_read(document: str, tmp_path: Path):
+    [line] = _blocks(document, "json")
+    file = tmp_path / "tasks.jsonl"
+    file.write_text(line)
+    [parcel] = read(file, TaskDefaults(batch="demo", model="mine"))
+    assert parcel.envelope.source_id == "sum-1"
+
+
+def test_the_description_of_the_task_file_names_every_field():
+    described = set(re.findall(r"`([a-z_.]+)`", (ROOT / "docs/how-to/task-file.md").read_text()))
+    verify = {f"verify.{name}" for name in VerifyLine.model_fields}
+    wanted = {*TaskLine.model_fields, *LoopBudget.model_fields, *verify} - {"verify"}
+    assert wanted - described == set()
+
+
+@pytest.mark.parametrize("document", ["README.md", "charts/zubble-queue/README.md"])
+def test_the_model_that_a_document_shows_is_a_valid_one(
+    document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    shown = _blocks(document, "toml") or [
+        yaml.safe_load(block)["config"] for block in _blocks(document, "yaml")
+    ]
+    file = tmp_path / "zubble.toml"
+    file.write_text("".join(shown))
+    monkeypatch.setenv("ZUBBLE_CONFIG", str(file))
+    assert set(Settings.load().models) == {"mine"}
+
+
+def _blocks(document: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
 
 
 def test_the_readme_shows_commands():
