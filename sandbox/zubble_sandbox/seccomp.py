@@ -73,6 +73,8 @@ _UNKNOWN: Final = -1
 _CLONE_NEW: Final = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 """CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET."""
 _TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
+_RLIMIT_CORE: Final = 4
+"""Kept at one byte, see `spawner`: at any other value a crash may start a handler on the host."""
 _FAMILIES: Final = frozenset({1, 2, 10, 16})
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK."""
 _LAST_FAMILY: Final = 16
@@ -117,6 +119,8 @@ def _rules(lib: ModuleType) -> Iterator[tuple[int, str, tuple[object, ...]]]:
     )  # its flags are behind a pointer; the C library then uses clone
     for request in (_TIOCSTI, _TIOCLINUX):
         yield denied, "ioctl", (lib.Arg(1, lib.MASKED_EQ, 0xFFFFFFFF, request),)
+    yield denied, "setrlimit", (lib.Arg(0, lib.MASKED_EQ, 0xFFFFFFFF, _RLIMIT_CORE),)
+    yield denied, "prlimit64", (lib.Arg(1, lib.MASKED_EQ, 0xFFFFFFFF, _RLIMIT_CORE), lib.Arg(2, lib.NE, 0))
     for name in ("socket", "socketpair"):
         yield no_family, name, (lib.Arg(0, lib.GT, _LAST_FAMILY),)
         for family in range(_LAST_FAMILY + 1):

@@ -12,12 +12,15 @@ import concurrent.futures
 import contextlib
 import os
 import queue
+import resource
 import signal
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
+
+NO_CORE_BYTES: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,18 +103,34 @@ class _Spawner:
 
 
 def _start(launch: Launch) -> Process:
-    return Process(
-        subprocess.Popen(
-            launch.argv,
-            stdin=launch.stdin_fd,
-            stdout=launch.output_fd,
-            stderr=launch.output_fd,
-            pass_fds=launch.pass_fds,
-            env={},
-            cwd="/",
-            start_new_session=True,  # Ctrl-C is for the worker, which decides what becomes of its sandboxes
+    with _no_core_dumps():
+        return Process(
+            subprocess.Popen(
+                launch.argv,
+                stdin=launch.stdin_fd,
+                stdout=launch.output_fd,
+                stderr=launch.output_fd,
+                pass_fds=launch.pass_fds,
+                env={},
+                cwd="/",
+                start_new_session=True,  # Ctrl-C is for the worker, which decides about its sandboxes
+            )
         )
-    )
+
+
+@contextlib.contextmanager
+def _no_core_dumps() -> Iterator[None]:
+    """Let the child inherit a core limit of one byte.
+
+    To Linux that means "no dump at all"; with 0 it still starts a crash handler such as apport on the host.
+    Inside, the seccomp filter keeps the limit as it is. A hard limit of 0 cannot be raised and stays.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (NO_CORE_BYTES if hard else 0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
 _lock: Final = threading.Lock()

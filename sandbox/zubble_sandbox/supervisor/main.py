@@ -56,7 +56,6 @@ class Supervisor:
         mode, life_seconds, pids, open_files, file_bytes, *folders = wire.unpack(setup)
         namespace = mode == b"namespace"
         _harden(namespace=namespace)
-        _limit(resource.RLIMIT_CORE, 0)
         _limit(resource.RLIMIT_NOFILE, max(MIN_OPEN_FILES, int(open_files)))
         if namespace:
             _limit(resource.RLIMIT_NPROC, int(pids))
