@@ -1,6 +1,6 @@
 # One image for every role:  docker build -t zubble-queue:dev .
 #
-#   --build-arg BASE_IMAGE=…         any Debian with Python 3.11 or later
+#   --build-arg BASE_IMAGE=…         any Debian with Python 3.11 or later and its venv
 #   --build-arg EXTRAS=all           extras of the package; default: worker
 #   --build-arg EXTRA_PACKAGES=s3fs  further Python packages, as a driver for the artifact store
 #   --build-arg SYSTEM_PACKAGES=""   when the base has bubblewrap and libseccomp already
