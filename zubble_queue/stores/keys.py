@@ -18,7 +18,7 @@ class Lifetime(Enum):
     """When a key gets its time to live."""
 
     ALWAYS = "from its first write"
-    SEALED = "record_ttl from the seal of its task; none while the task waits or runs"
+    SEALED = "at most record_ttl from the seal of its task; none while the task waits or runs"
     DONE = "record_ttl and a day from the seal of its batch's last task; none while one waits or runs"
     NEVER = "none: an index that its bound and the census keep small"
 

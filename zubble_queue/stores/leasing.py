@@ -30,6 +30,8 @@ EVENT_BYTES: Final = 65_536
 LIVE_EVENT_BYTES: Final = 8 * 1_048_576
 """The most a task's events may take in Redis before a checkpoint moves them to a segment."""
 CHECKPOINT_BYTES: Final = 65_536
+KEPT_ELSEWHERE_SECONDS: Final = 3_600
+"""How long the events of a sealed task stay for those who read along, when its trajectory holds them all."""
 JOURNAL_ENTRIES: Final = 500
 """The newest trials that are kept."""
 
@@ -146,6 +148,7 @@ class Leasing(Reading):
             ending.tokens_saved,
             codec.ending_json(ending),
             await self._worklog_entry(lease, ending),
+            self._events_ttl(ending),
             *phases,
         )
         _kept(lease, await self._run("seal", lease.task_id, lease.token, *arguments))
@@ -165,6 +168,10 @@ class Leasing(Reading):
         """Remember that this content has passed its preflight."""
         ttl = self._options.record_ttl_seconds
         await self._do("SET", self._keys.preflight(content_hash), "1", "EX", ttl)
+
+    def _events_ttl(self, ending: Ending) -> int:
+        ttl = self._options.record_ttl_seconds
+        return min(ttl, KEPT_ELSEWHERE_SECONDS) if "trajectory" in ending.artifacts else ttl
 
     async def _worklog_entry(self, lease: Lease, ending: Ending) -> str:
         usage_fields = (f"usage:{name}" for name in codec.USAGE_FIELDS)

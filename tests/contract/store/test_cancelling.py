@@ -13,7 +13,16 @@ async def test_a_waiting_task_is_sealed_at_once_and_never_announced(world):
     task = await world.store.task(first)
     assert (task.state, task.outcome) == (TaskState.SEALED, "cancelled")
     assert task.ending.reason == "cancelled by the operator"
+    assert await world.admin.zrange(world.keys.batch("b", "waiting"), 0, -1) == [second]
     assert [header.task_id for header in await world.store.announce(5)] == [second]
+
+
+async def test_an_announced_task_that_is_cancelled_makes_room_for_another(world):
+    [task_id] = await world.submit("a")
+    await world.announce_one()
+    await world.store.cancel_task(task_id)
+
+    assert await world.store.announced() == 0
 
 
 async def test_a_running_task_hears_of_it_with_the_next_renewal(world):
@@ -85,6 +94,25 @@ async def test_a_task_of_a_cancelled_batch_that_is_released_does_not_wait_again(
     await world.store.release(lease, cause="handover", charge=False)
 
     assert (await world.store.task(lease.task_id)).outcome == "cancelled"
+
+
+@pytest.mark.parametrize("end", ["release", "reap"])
+async def test_a_cancellation_that_was_cut_off_holds_for_what_ran(world, end):
+    lease = await world.running()
+    await world.store._run("cancel_batch", "b")
+    if end == "release":
+        await world.store.release(lease, cause="handover", charge=False)
+    else:
+        await world.lose(lease)
+
+    assert (await world.store.task(lease.task_id)).outcome == "cancelled"
+
+
+async def test_a_cancellation_that_was_cut_off_is_heard_by_what_runs(world):
+    lease = await world.running()
+    await world.store._run("cancel_batch", "b")
+
+    assert (await world.store.renew(lease)).cancel
 
 
 async def test_from_the_first_moment_of_a_cancellation_nothing_is_fed_or_claimed(world):

@@ -99,6 +99,18 @@ async def test_an_envelope_of_an_unknown_form_is_passed_over_without_an_error(wo
     assert [header.source_id for header in await world.store.announce(5)] == ["plain"]
 
 
+async def test_an_index_entry_without_a_waiting_task_is_passed_over(world):
+    lease = await world.running()
+    await world.submit("b")
+    for ghost in ("ghost", lease.task_id):
+        await world.admin.zadd(world.keys.batch("b", "waiting"), {ghost: 0})
+        await world.admin.zadd(world.keys.announced, {ghost: 0})
+
+    assert await world.store.reannounce(0, 5) == []
+    assert await world.store.announced() == 0
+    assert [header.source_id for header in await world.store.announce(5)] == ["b"]
+
+
 async def test_one_holder_leads_and_keeps_the_lead(world):
     assert await world.store.lead("feeder", "one", 30)
     assert not await world.store.lead("feeder", "two", 30)

@@ -67,6 +67,15 @@ async def test_sealed_records_are_kept_for_the_time_that_was_asked_for(world):
     assert await world.admin.ttl(world.keys.batch("b")) > 7_200
 
 
+async def test_the_live_events_of_a_task_whose_trajectory_is_kept_go_within_the_hour(world):
+    lease = await world.running()
+    ending = Ending(stop=Stop.GAVE_UP, artifacts={"trajectory": "sha256:" + "0" * 64})
+    await world.store.seal(lease, ending)
+
+    assert 0 < await world.admin.ttl(world.keys.task(lease.task_id, "events")) <= 3_600
+    assert await world.admin.ttl(world.keys.task(lease.task_id)) > 3_600
+
+
 async def test_when_all_records_have_expired_the_indexes_are_empty_again(world):
     await use_everything(world)
     await world.store.cancel_batch("open")

@@ -24,7 +24,7 @@ async def test_a_task_whose_worker_died_waits_again_at_the_front(world):
     assert (task.state, task.attempt, task.abnormal_ends) == (TaskState.QUEUED, 1, 1)
     assert (await world.store.batch("b")).requeues == 1
     header = await world.announce_one()
-    assert (header.task_id, header.attempt) == (lease.task_id, 2)
+    assert header.message_id == f"{lease.task_id}.2.1"
 
 
 async def test_the_next_attempt_hears_that_the_last_one_was_lost(world):

@@ -51,6 +51,13 @@ async def test_a_seal_moves_every_counter_of_the_batch_in_one_step(world):
     assert batch.state == "open"
 
 
+async def test_the_time_since_the_last_renewal_is_charged_by_the_seal(world):
+    lease = await world.running()
+    await world.store.seal(lease, world.passed)
+
+    assert int(await world.field(lease.task_id, "wallclock")) > 0
+
+
 async def test_a_batch_is_done_when_its_last_task_is_sealed(world):
     lease = await world.running()
     await world.store.seal(lease, world.passed)

@@ -29,8 +29,6 @@ for _, batch in ipairs(redis.call('ZRANGE', P .. 'feeding', 0, -1)) do
   if #rows >= most then
     break
   end
-  if not batch_cancelled(batch) then
-    draw_from(batch)
-  end
+  draw_from(batch)
 end
 return rows

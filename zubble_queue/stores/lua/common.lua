@@ -64,7 +64,6 @@ local function note(id, attempt, kind, data)
   local seq = redis.call('HINCRBY', task_key(id), 'last_seq', 1)
   local event = cjson.encode({seq = seq, time = NOW / 1000000, attempt = tonumber(attempt), type = kind, data = data})
   redis.call('RPUSH', task_key(id) .. ':events', event)
-  redis.call('HINCRBY', task_key(id), 'live_bytes', #event)
 end
 
 local function charge(id, batch, field, amount)
@@ -108,17 +107,16 @@ local function end_lease(id)
 end
 
 local function put_in_waiting(id, batch)
-  local record = fields(task_key(id), 'ordinal')
+  local ordinal = redis.call('HGET', task_key(id), 'ordinal')
   local created = redis.call('HGET', batch_key(batch), 'created')
-  redis.call('ZREM', P .. 'announced', id)
-  redis.call('ZADD', batch_key(batch) .. ':waiting', record[1], id)
+  redis.call('ZADD', batch_key(batch) .. ':waiting', ordinal, id)
   redis.call('ZADD', P .. 'feeding', created, batch)
   wake()
 end
 
 local function requeue(id, batch, previous_end)
   end_lease(id)
-  redis.call('HSET', task_key(id), 'previous_end', previous_end, 'push', 0)
+  redis.call('HSET', task_key(id), 'previous_end', previous_end)
   redis.call('HINCRBY', batch_key(batch), 'requeues', 1)
   move(id, batch, 'running', 'queued')
   put_in_waiting(id, batch)

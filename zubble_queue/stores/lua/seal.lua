@@ -1,5 +1,6 @@
 #!lua flags=allow-oom
--- id, token, outcome, tokens saved, ending, worklog, then pairs of phase and microseconds -> 1, or 0 if lost
+-- id, token, outcome, tokens saved, ending, worklog, seconds to keep the events, then pairs of phase and
+-- microseconds -> 1, or 0 if the lease is lost
 local id, token = arg(1), arg(2)
 local key = task_key(id)
 local record = fields(key, 'state', 'sealed_by', 'batch')
@@ -12,8 +13,9 @@ local batch = record[3]
 charge_wallclock(id)
 redis.call('HSET', key, 'sealed_by', token, 'worklog', arg(6))
 redis.call('HINCRBY', batch_key(batch), 'tokens_saved', arg(4))
-for at = 7, #ARGV - 3, 2 do
+for at = 8, #ARGV - 3, 2 do
   redis.call('HINCRBY', batch_key(batch), 'phase:' .. arg(at), arg(at + 1))
 end
 seal(id, batch, 'running', arg(3), arg(5))
+redis.call('EXPIRE', key .. ':events', arg(7))
 return 1
