@@ -29,7 +29,9 @@ servers = _load("servers")
 world_module = _load("world")
 
 
-@pytest.fixture(scope="session", params=servers.KINDS)
+@pytest.fixture(
+    scope="session", params=[pytest.param(kind, marks=pytest.mark.redis) for kind in servers.KINDS]
+)
 def server(request: pytest.FixtureRequest, missing_part: Callable[[str], NoReturn]) -> Iterator[object]:
     """A server that all tests share."""
     try:

@@ -65,6 +65,24 @@ async def test_a_wrong_password_is_one_sentence_without_the_password(world):
         await world.admin.execute_command("ACL", "DELUSER", "guarded")
 
 
+async def test_a_user_who_may_touch_only_the_namespace_is_enough(world):
+    rights = [f"~{world.namespace}:*", f"&{world.namespace}:*", "+@all", "-@admin", "-@dangerous", "+info"]
+    await world.admin.execute_command("ACL", "SETUSER", "guarded", "on", ">right", *rights)
+    store = await RedisStore.connect(
+        world.url.replace("unix://", "unix://guarded:right@"), namespace=world.namespace
+    )
+    try:
+        lease = await world.running()
+        await store.batch("b")
+        await store.seal(lease, world.passed)
+        await store.census()
+        await store.wait_for_change("b", 30)
+        assert (await store.batch("b")).state == "done"
+    finally:
+        await store.aclose()
+        await world.admin.execute_command("ACL", "DELUSER", "guarded")
+
+
 async def test_a_server_that_may_evict_tasks_is_refused(world):
     await world.admin.config_set("maxmemory-policy", "allkeys-lru")
     await world.admin.config_set("maxmemory", 10**9)

@@ -108,6 +108,17 @@ async def test_an_index_entry_of_a_task_that_does_not_run_is_dropped(world):
     assert await world.admin.zcard(world.keys.leases) == 0
 
 
+async def test_a_batch_whose_counters_are_gone_does_not_keep_others_from_being_reaped(world):
+    lease = await world.running(batch="gone")
+    await world.submit("b")
+    other = (await world.claim()).lease
+    await world.admin.delete(world.keys.batch("gone"))
+    await world.expire_all()
+
+    assert set((await world.store.reap()).requeued) == {lease.task_id, other.task_id}
+    await world.admin.delete(*await world.admin.keys(f"{world.namespace}:1:batch:gone*"))
+
+
 @pytest.mark.parametrize("kind", ["lease_lost", "sealed"])
 async def test_what_the_store_did_on_its_own_account_is_in_the_event_log(world, kind):
     store = await world.another(max_attempts=2)

@@ -90,7 +90,7 @@ async def farm(world: Any) -> AsyncIterator[Farm]:
     await running.close()
 
 
-@pytest.fixture(params=contract.servers.KINDS)
+@pytest.fixture(params=[pytest.param(kind, marks=pytest.mark.redis) for kind in contract.servers.KINDS])
 def own_server(request: pytest.FixtureRequest, missing_part: Callable[[str], NoReturn]) -> Iterator[Any]:
     """A server with an append-only file, for one test alone."""
     try:

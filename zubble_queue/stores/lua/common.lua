@@ -108,7 +108,7 @@ end
 
 local function put_in_waiting(id, batch)
   local ordinal = redis.call('HGET', task_key(id), 'ordinal')
-  local created = redis.call('HGET', batch_key(batch), 'created')
+  local created = redis.call('HGET', batch_key(batch), 'created') or int(NOW)
   redis.call('ZADD', batch_key(batch) .. ':waiting', ordinal, id)
   redis.call('ZADD', P .. 'feeding', created, batch)
   wake()
