@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 from zubble_queue.contracts.books import Books, Left
@@ -21,6 +21,7 @@ from zubble_queue.contracts.model import (
 )
 from zubble_queue.errors import BudgetExceededError, ModelUnavailable
 from zubble_worker import view
+from zubble_worker.observers.ladder import GRADUATED
 from zubble_worker.observers.repetition import StreamGuard
 from zubble_worker.protocols import structured
 from zubble_worker.stopping import Stopping
@@ -28,6 +29,8 @@ from zubble_worker.transcript import Transcript
 
 _BROKEN_STREAMS: Final = 3
 """So many streams in a row that break after their start are the provider's failure."""
+_PROVIDER_FACTOR: Final = 2
+"""Providers count up to twice the detector's words and signs."""
 _SAFE_SHARE: Final = 0.8
 """Of the seconds left, what a call may be expected to take (C16)."""
 
@@ -45,6 +48,7 @@ class Caller:
         self._talk, self._model, self._books, self._decisions = transcript, model, books, decisions
         self._budget, self._level = transcript.job.envelope.budget, transcript.job.envelope.level
         self._call_prefix, self._calls = call_prefix, 0
+        self._ladder = GRADUATED.validate_reachable(self._wanted_tokens())
         self.nudges: list[str] = []
         """What the next observation must tell the model about its last replies."""
 
@@ -58,10 +62,9 @@ class Caller:
         """
         for _ in range(_BROKEN_STREAMS):
             reply = await self._call(step, kind)
-            if reply.finish == "cut" and reply.cut:
-                raise Stopping(
-                    Stop(reply.cut.reason), "the reply repeated itself and was cut", reply.cut.evidence
-                )
+            if reply.cut:
+                reason = "the reply repeated itself until it was cut"
+                raise Stopping(Stop(reply.cut.reason), reason, reply.cut.evidence)
             if reply.finish == "deadline":
                 reason = f"max_wallclock_seconds={self._budget.max_wallclock_seconds} exceeded"
                 raise Stopping(Stop.LIMIT_WALLCLOCK, reason)
@@ -77,18 +80,23 @@ class Caller:
         await self._record(
             "call_started", step=step, kind=kind, call_id=call_id, max_tokens=options.max_tokens
         )
-        guard = StreamGuard()
+        guard = StreamGuard(self._ladder)
         usage = Usage()
         try:
             reply = await self._model.query(messages, options, guard)
             usage = reply.usage
+        except ModelUnavailable as failed:
+            usage = failed.usage or Usage()
+            raise
         except asyncio.CancelledError:
-            usage = self._estimate(messages, guard)
+            usage = self._estimate(messages, options, guard)
             raise
         finally:
             await asyncio.shield(self._books.settle(call_id, usage))
         if guard.nudge_due:
             self.nudges.append(guard.nudge_text)
+        if reply.finish == "length":
+            reply = replace(reply, cut=guard.unfinished_loop)
         await self._record("call_finished", step=step, call_id=call_id, **_described(options, reply, guard))
         return reply
 
@@ -97,9 +105,10 @@ class Caller:
         worst = self._model.price.micro_usd(prompt_tokens=prompt, completion_tokens=options.max_tokens)
         await self._books.reserve(call_id, tokens=prompt + options.max_tokens, micro_usd=worst)
 
-    def _estimate(self, messages: Sequence[Message], guard: StreamGuard) -> Usage:
-        """What a call that was cancelled has cost, from what was sent and what had come."""
-        prompt, completion = estimate_prompt_tokens(messages), guard.tokens
+    def _estimate(self, messages: Sequence[Message], options: CallOptions, guard: StreamGuard) -> Usage:
+        """What a call that was cancelled has cost at most, from what was sent and what had come."""
+        prompt = estimate_prompt_tokens(messages)
+        completion = min(_PROVIDER_FACTOR * guard.tokens, options.max_tokens)
         return Usage(
             calls=1,
             estimated_calls=1,
@@ -110,7 +119,7 @@ class Caller:
 
     def _request(self, step: int) -> tuple[Sequence[Message], CallOptions]:
         left = self._books.left()
-        wanted = min(MAX_TOKENS_BY_LEVEL[self._level], self._model.context_tokens // 2)
+        wanted = self._wanted_tokens()
         messages = self._talk.messages(left, room_tokens=self._model.context_tokens - wanted)
         if messages is None:
             raise Stopping(
@@ -129,6 +138,9 @@ class Caller:
             )
         except Exception as error:  # a routing policy is foreign code; without its answer nothing is asked
             raise Stopping(Stop.BLOCKED, f"policy failed: {type(error).__name__}: {error}"[:300]) from error
+
+    def _wanted_tokens(self) -> int:
+        return min(MAX_TOKENS_BY_LEVEL[self._level], self._model.context_tokens // 2)
 
     def _affordable(self, messages: Sequence[Message], wanted: int, left: Left) -> int:
         """Completion tokens the budget can bear; below the smallest useful call a limit is reached (C43)."""
@@ -152,7 +164,7 @@ class Caller:
 
 def _described(options: CallOptions, reply: Reply, guard: StreamGuard) -> dict[str, Any]:
     """A finished call as its event holds it: raw text, the cut view, money, detector, time."""
-    produced, was_cut = reply.usage.completion_tokens, reply.finish == "cut"
+    produced, was_cut = reply.usage.completion_tokens, reply.cut is not None
     return {
         "finish": reply.finish,
         "detail": reply.detail,
@@ -163,7 +175,7 @@ def _described(options: CallOptions, reply: Reply, guard: StreamGuard) -> dict[s
         "usage": reply.usage.model_dump(),
         "retries": [asdict(retry) for retry in reply.retries],
         "repetition": [fired.as_dict() for fired in guard.fired],
-        "tokens_saved": max(options.max_tokens - guard.tokens, 0) if was_cut else 0,
+        "tokens_saved": max(options.max_tokens - guard.tokens, 0) if reply.finish == "cut" else 0,
         "tokens_per_second": produced / reply.seconds if reply.seconds > 0 else None,
         "seconds": reply.seconds,
     }

@@ -106,7 +106,7 @@ class Transcript:
         self.tokens_saved += data.get("tokens_saved", 0)
         if data["tokens_per_second"]:
             self.tokens_per_second = data["tokens_per_second"]
-        if data["finish"] in {"stop", "length"}:
+        if data["finish"] in {"stop", "length"} and data["view"]:
             self.turns.append(Message("assistant", data["view"]))
 
     def _format_error(self, data: dict[str, Any]) -> None:

@@ -18,7 +18,7 @@ MAX_TOKENS_BY_LEVEL: Final[dict[Level, int]] = {"off": 4_000, "low": 8_000, "med
 SMALLEST_CALL_TOKENS: Final = 256
 """Below this a call is not worth making: the limit has been reached (C43)."""
 _BYTES_PER_TOKEN: Final = 3
-_TOKENS_PER_MESSAGE: Final = 8
+_TOKENS_PER_MESSAGE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,6 +136,25 @@ async def test_a_word_said_for_ever_is_cut_and_never_shown_again(drive):
     assert not any("truncated" in turn.content for turn in run.transcript.turns)
 
 
+async def test_a_loop_that_max_tokens_ended_first_is_a_loop_all_the_same(drive):
+    looping = {"text": [{"repeat": "truncated ", "times": 7_303}]}
+
+    run = await drive(looping, budget=LoopBudget(max_tokens=3_000))
+
+    assert run.stopped.stop is Stop.LOOP_TEXT
+    call = run.books.of_type("call_finished")[0]
+    assert (call["finish"], call["view"], call["tokens_saved"]) == ("length", "", 0)
+
+
+async def test_a_long_reply_that_max_tokens_ended_is_no_loop(drive):
+    counting = " ".join(f"word{number}" for number in range(5_000))
+
+    run = await drive(counting, counting, budget=LoopBudget(max_tokens=5_000))
+
+    assert run.stopped.stop is Stop.LIMIT_TOKENS
+    assert run.books.of_type("call_finished")[0]["finish"] == "length"
+
+
 async def test_a_short_repetition_is_told_to_the_model_in_its_next_turn(drive):
     stutter = say("run", command="true", reasoning="again and " * 100)
 

@@ -127,6 +127,17 @@ class StreamGuard:
         return self._fired
 
     @property
+    def unfinished_loop(self) -> Cut | None:
+        """The loop, past the second rung, that a reply was still in when something else ended it.
+
+        Providers count more tokens than the detector, so max_tokens may end a loop before the last rung does.
+        """
+        for fired in reversed(self.fired):
+            if self._streams[fired.channel].saturation.count >= self._detector.ladder.rungs[1].threshold:
+                return Cut(Stop.LOOP_TEXT.value, self._evidence(fired))
+        return None
+
+    @property
     def nudge_due(self) -> bool:
         """Whether the next turn should begin with `nudge_text`; a running reply takes nothing in (C4)."""
         return any(fired.action == "nudge" for fired in self.fired)
