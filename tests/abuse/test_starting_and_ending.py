@@ -61,6 +61,19 @@ async def test_a_worker_killed_while_it_opens_leaves_nothing(host, provider, tmp
     assert list(Records(folder)) == []
 
 
+async def test_a_sandbox_dies_with_its_worker_also_when_the_line_stays_open(host, provider, tmp_path):
+    worker = await host.start_worker("hold_the_line.py", str(tmp_path / "records"), stdout=PIPE)
+    found = json.loads(await worker.stdout.readline())
+    try:
+        assert host.marked(found["token"]), "control: it lives"
+        worker.send_signal(signal.SIGKILL)
+        await worker.wait()
+        await host.wait_until(lambda: not host.marked(found["token"]), "the sandbox died with its worker")
+        assert b"hold_the_line.py" in b" ".join(host.arguments(found["holder"])), "control: the line is held"
+    finally:
+        os.kill(found["holder"], signal.SIGKILL)
+
+
 async def test_a_sandbox_of_a_dead_worker_is_found_and_killed(host, provider, tmp_path):
     """Where neither its worker's death nor the closed line has ended it."""
     folder = tmp_path / "records"
