@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from zubble_queue import registry
 from zubble_queue.cli import models
-from zubble_queue.cli.installation import TWO_WAYS, Installation
+from zubble_queue.cli.installation import TWO_WAYS
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission, TaskDefaults
@@ -21,6 +21,7 @@ from zubble_queue.formats.detection import format_of
 
 if TYPE_CHECKING:
     from zubble_queue.contracts.model_config import ModelConfig
+    from zubble_queue.contracts.record import WorkerInfo
     from zubble_queue.settings import Settings
 
 _NO_LOCAL_WORKERS: Final = (
@@ -142,9 +143,10 @@ def require_a_way(plan: Plan, embedded: Embedded | None) -> None:
         raise CannotStart(TWO_WAYS)
 
 
-async def check_models(work: Work, place: Installation) -> None:
+def check_models(work: Work, workers: Sequence[WorkerInfo] = ()) -> None:
+    """Raises OperatorError for a model that nobody knows, a level it does not accept, or an unknown price."""
     envelopes = [parcel.envelope for parcel in work.parcels]
-    models.check_known(envelopes, work.models, await place.store.workers())
+    models.check_known(envelopes, work.models, workers)
     problems = models.unpriced({envelope.model for envelope in envelopes}, work.models)
     if problems and not work.plan.dry_run:
         raise BadInput(problems.values())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from zubble_queue import registry
@@ -36,8 +36,10 @@ async def submit(plan: Plan, report: Report) -> Exit:
     if plan.dry_run and embedded is not None and not embedded.folder.has_data:
         return _answer_dry_run(report, work, _all_new(work))
     require_a_way(plan, embedded)
+    if embedded is not None and not embedded.alive:
+        check_models(work)
     async with installation(plan.settings, start=plan.wait) as place:
-        await check_models(work, place)
+        check_models(work, await place.store.workers())
         if plan.dry_run:
             return _answer_dry_run(report, work, await _submit(work, place))
         if not plan.wait:
@@ -133,26 +135,40 @@ def _fits(worker: WorkerInfo, work: Work) -> bool:
 
 
 async def _run(work: Work, place: Installation, report: Report) -> Exit:
-    """Submit, let the local workers or those of the installation work, and wait."""
-    if place.embedded is not None:
+    """Submit, let our own workers or those of the installation work, and wait."""
+    ours = place.embedded is not None and not crew_is_at_work(place.embedded.folder)
+    if ours:
         await _check_machine(work, place)
+    else:
+        await _warn_about_idleness(report, work, place)
     done = await _submit(work, place)
     report.note(_submitted(done))
-    with _crew(work, place) as crew:
-        ours = isinstance(crew, Crew)
-        with stopped_by_signals() as stop, progress_bar(done.batch) as progress:
-            view = await until_sealed(
-                place.store,
-                done.batch,
-                stop=stop,
-                progress=progress,
-                look_after=crew.check if isinstance(crew, Crew) else lambda: None,
-            )
-        if view is None and ours:
-            report.note("Handing the running tasks over; Ctrl-C again leaves at once.")
+    view = await (_with_crew(work, place, report) if ours else _watched(work, place))
     if view is None:
         return await _detached(report, place, done, resumable_here=ours)
     return _finished(report, work, done, view)
+
+
+async def _with_crew(work: Work, place: Installation, report: Report) -> BatchView | None:
+    """Until every task is sealed, with local workers; None when the user leaves before."""
+    assert place.embedded is not None
+    folder = place.embedded.folder
+    if work.plan.endpoint is not None:
+        keep_model(folder, work.plan.defaults.model, work.plan.endpoint)
+    environment = worker_environment(place.settings, place.url, work.models, work.plan.slots)
+    with Crew(folder, environment, work.plan.workers or default_workers()) as crew:
+        view = await _watched(work, place, look_after=crew.check)
+        if view is None:
+            report.note("Handing the running tasks over; Ctrl-C again leaves at once.")
+    return view
+
+
+async def _watched(
+    work: Work, place: Installation, look_after: Callable[[], None] = lambda: None
+) -> BatchView | None:
+    name = work.submission.batch.name
+    with stopped_by_signals() as stop, progress_bar(name) as progress:
+        return await until_sealed(place.store, name, stop=stop, progress=progress, look_after=look_after)
 
 
 async def _check_machine(work: Work, place: Installation) -> None:
@@ -161,17 +177,6 @@ async def _check_machine(work: Work, place: Installation) -> None:
     await check_sandboxes(place.settings, {envelope.sandbox.backend for envelope in envelopes})
     used = {envelope.model for envelope in envelopes}
     await check_endpoints({name: config for name, config in work.models.items() if name in used})
-
-
-def _crew(work: Work, place: Installation) -> contextlib.AbstractContextManager[object]:
-    """Local workers, unless somebody's workers serve this place already."""
-    if place.embedded is None or crew_is_at_work(place.embedded.folder):
-        return contextlib.nullcontext()
-    folder = place.embedded.folder
-    if work.plan.endpoint is not None:
-        keep_model(folder, work.plan.defaults.model, work.plan.endpoint)
-    environment = worker_environment(place.settings, place.url, work.models, work.plan.slots)
-    return Crew(folder, environment, work.plan.workers or default_workers())
 
 
 async def check_sandboxes(settings: Settings, backends: set[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from zubble_queue.cli import views
@@ -132,18 +132,31 @@ async def follow_task(
 ) -> TaskView:
     """Hand over every event of the task until it is sealed or `stop` is set; returns the last view of it.
 
-    Events that a checkpoint has moved from Redis to an artifact before we saw them are not heard.
+    Events that a checkpoint moved from Redis to an artifact before we saw them are heard after the seal.
     """
     seen = 0
     while True:
         view = await place.store.task(task_id)
-        while page := await place.store.events(task_id, after=seen, count=_PAGE):
-            for event in page:
-                hear(event)
-            seen = page[-1].seq
+        async for event in _events(place, view, seen):
+            hear(event)
+            seen = event.seq
         if not follow or stop.is_set() or view.state is TaskState.SEALED:
             return view
         await _pause(stop)
+
+
+async def _events(place: Installation, view: TaskView, seen: int) -> AsyncIterator[Event]:
+    """Those after `seen`: of a sealed task from its trajectory, and what is in Redis."""
+    trajectory = view.ending.artifacts.get("trajectory") if view.ending else None
+    if trajectory is not None:
+        for line in (await place.artifacts.aget(trajectory)).split(b"\n"):
+            if line and (event := Event.model_validate_json(line)).seq > seen:
+                seen = event.seq
+                yield event
+    while page := await place.store.events(view.task_id, after=seen, count=_PAGE):
+        for event in page:
+            yield event
+        seen = page[-1].seq
 
 
 async def _pause(stop: asyncio.Event) -> None:

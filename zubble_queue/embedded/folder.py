@@ -11,7 +11,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +49,12 @@ class Folder:
                 _own(folder)
             except OSError as refused:
                 raise CannotStart(f"{folder} cannot be made or used: {refused.strerror}.") from refused
+
+    def tidy(self) -> None:
+        """Remove the socket's own folder, where it has one."""
+        if self.socket.parent != self.path:
+            with suppress(OSError):
+                self.socket.parent.rmdir()
 
     @contextmanager
     def starting(self, timeout_seconds: float = 30.0) -> Iterator[None]:

@@ -61,6 +61,7 @@ class Embedded:
         with self.folder.starting():
             if try_lock(self._use, exclusive=True):
                 self._stop()
+                self.folder.tidy()
             os.close(self._use)
             self._use = None
 
