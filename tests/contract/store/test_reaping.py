@@ -27,6 +27,14 @@ async def test_a_task_whose_worker_died_waits_again_at_the_front(world):
     assert header.message_id == f"{lease.task_id}.2.1"
 
 
+async def test_a_task_is_fed_again_although_its_batch_had_run_dry(world):
+    lease = await world.running()
+    assert await world.store.announce(5) == []
+    await world.lose(lease)
+
+    assert [header.attempt for header in await world.store.announce(5)] == [2]
+
+
 async def test_the_next_attempt_hears_that_the_last_one_was_lost(world):
     lease = await world.running()
     await world.lose(lease)
