@@ -8,50 +8,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import structlog
 
-from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import UNVERIFIED_STOPS, Ending, Stop, Verdict
-from zubble_queue.contracts.envelope import BlobRef, FileEntry
-from zubble_queue.contracts.model import Model, estimate_tokens
+from zubble_queue.contracts.envelope import BlobRef
+from zubble_queue.contracts.model import estimate_tokens
 from zubble_queue.contracts.record import Claim
-from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxProvider, SandboxSpec
+from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.errors import InfraError, JobError, LeaseLost, ModelUnavailable
-from zubble_queue.settings import LeaseSettings
-from zubble_queue.stores.redis import RedisStore
 from zubble_worker import journal, worktree
-from zubble_worker.books import AttemptBooks, kept_branch, snapshot_bytes
+from zubble_worker.books import AttemptBooks, kept_branch
 from zubble_worker.check import SandboxChecker
+from zubble_worker.contact import Gate, patiently
 from zubble_worker.lease import Interruption, LeaseKeeper
 from zubble_worker.loop import AgentLoop
 from zubble_worker.observers.doom_loop import DoomLoop
 from zubble_worker.stopping import Stopped
+from zubble_worker.tools import Tools
 from zubble_worker.transcript import Job, Transcript
+from zubble_worker.workplace import Workplace
 
 T = TypeVar("T")
 
 _log = structlog.get_logger(__name__)
 _WALLCLOCK_GRACE_SECONDS: Final = 30.0
 """The loop keeps its own deadline; this ends one that hangs all the same."""
-
-
-@dataclass(frozen=True, slots=True)
-class Tools:
-    """What an attempt works with; the same for all attempts of a worker."""
-
-    worker_id: str
-    store: RedisStore
-    artifacts: ArtifactStore
-    models: Mapping[str, Model]
-    providers: Mapping[str, SandboxProvider]
-    """Only those the worker's settings allow."""
-    lease: LeaseSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +56,10 @@ class Attempt:
     def __init__(self, claim: Claim, tools: Tools) -> None:
         self._claim, self._tools = claim, tools
         self._envelope = claim.envelope
-        self._books = AttemptBooks(claim, tools.store, tools.artifacts)
+        self._gate = Gate()
+        self._books = AttemptBooks(claim, tools.store, tools.artifacts, gate=self._gate)
         self._transcript = Transcript(Job(claim.envelope, ""))
-        self._sandbox: Sandbox | None = None
-        self._checker: SandboxChecker | None = None
-        self._before: dict[str, bytes] = {}
-        self._open_seconds = 0.0
+        self._place: Workplace | None = None
         self._handover = asyncio.Event()
 
     def hand_over(self) -> None:
@@ -95,16 +79,16 @@ class Attempt:
                 return await self._seal(Stopped(Stop.INFRA, str(error)))
             return await self._release(str(error))
         finally:
-            if self._sandbox:
-                await self._sandbox.destroy()
+            if self._place:
+                await self._place.sandbox.destroy()
 
     async def _to_an_end(self) -> Done:
         stopped = await self._uninterrupted(self._work())
         if isinstance(stopped, Interruption):
             return await self._interrupted(stopped)
-        if stopped.stop in UNVERIFIED_STOPS or self._checker is None:
+        if stopped.stop in UNVERIFIED_STOPS or self._place is None:
             return await self._seal(stopped)
-        result = await self._uninterrupted(self._verified(self._checker))
+        result = await self._uninterrupted(self._verified(self._place.checker))
         if isinstance(result, Interruption):
             return await self._interrupted(result)
         return await self._seal(stopped, result)
@@ -121,7 +105,13 @@ class Attempt:
     async def _uninterrupted(self, work: Coroutine[Any, Any, T]) -> T | Interruption:
         """The work's result, or what interrupted it; then the work has been cancelled and has ended."""
         working = asyncio.create_task(work)
-        renewing = LeaseKeeper(self._tools.store, self._claim.lease, self._tools.lease)
+        renewing = LeaseKeeper(
+            self._tools.store,
+            self._claim.lease,
+            self._tools.lease,
+            on_silence=self._stand_still,
+            on_contact=self._go_on,
+        )
         keeper = asyncio.create_task(renewing.watch())
         leaving = asyncio.create_task(self._handover.wait())
         try:
@@ -135,6 +125,19 @@ class Attempt:
             with contextlib.suppress(asyncio.CancelledError, LeaseLost, InfraError):
                 await working
 
+    async def _stand_still(self, since: float) -> None:
+        """Redis has been silent for too long: buy nothing, run nothing, keep everything."""
+        _log.warning("standing still", action="attempt_frozen", task_id=self._envelope.task_id)
+        self._gate.shut(since=since)
+        if self._place:
+            await self._place.sandbox.freeze()
+
+    async def _go_on(self) -> None:
+        _log.info("going on", action="attempt_thawed", task_id=self._envelope.task_id)
+        if self._place:
+            await self._place.sandbox.thaw()
+        self._gate.open()
+
     # -- before the loop ------------------------------------------------------------------------------
 
     async def _work(self) -> Stopped:
@@ -144,42 +147,43 @@ class Attempt:
         model = self._tools.models.get(self._envelope.model)
         if model is None:
             raise JobError(f"model {self._envelope.model!r} is not defined on this worker")
-        provider = self._provider()
         job = Job(self._envelope, await self._instructions())
         self._transcript = Transcript(job)
         if estimate_tokens(job.opening()[-1].content) > self._envelope.task.context_budget_tokens:
             budget = self._envelope.task.context_budget_tokens
             return Stopped(Stop.LIMIT_CONTEXT, f"context_budget_tokens={budget} exceeded by the instructions")
-        sandbox = await self._open(provider)
-        hidden = await self._files(self._envelope.verify.files)
-        self._checker = SandboxChecker(provider, sandbox, self._envelope, hidden)
-        await self._preflight()
-        await self._take_up(sandbox)
-        await self._books.baseline(sandbox)
+        self._place = place = await Workplace.open(self._claim, self._tools)
+        await self._record(
+            "sandbox_opened", backend=self._envelope.sandbox.backend, seconds=place.opening_seconds
+        )
+        await self._preflight(place.checker)
+        await self._take_up(place.sandbox)
+        await self._books.baseline(place.sandbox)
         loop = AgentLoop(
             self._transcript,
             model=model,
-            sandbox=sandbox,
+            sandbox=place.sandbox,
             books=self._books,
-            checker=self._checker,
+            checker=place.checker,
             doom_loop=self._doom_loop(),
             call_prefix=str(self._claim.lease.epoch),
+            gate=self._gate,
         )
-        try:
-            async with asyncio.timeout(self._books.left().seconds + _WALLCLOCK_GRACE_SECONDS):
-                return await loop.run()
-        except TimeoutError:
-            return Stopped(Stop.LIMIT_WALLCLOCK, "the step did not end at its deadline")
+        return await self._within_wallclock(loop.run())
 
-    def _provider(self) -> SandboxProvider:
-        """The sandbox that was asked for, where the worker's settings allow it (invariant 3)."""
-        asked = self._envelope.sandbox
-        if asked.backend not in self._tools.providers:
-            allowed = ", ".join(sorted(self._tools.providers)) or "none"
-            raise JobError(f"sandbox {asked.backend!r} is not allowed on this worker (allowed: {allowed})")
-        if asked.network != "none":
-            raise JobError(f"sandbox.network {asked.network!r} is not allowed on this worker (allowed: none)")
-        return self._tools.providers[asked.backend]
+    async def _within_wallclock(self, run: Coroutine[Any, Any, Stopped]) -> Stopped:
+        """The loop keeps its own deadline; one that hangs all the same is ended a little later."""
+        running = asyncio.ensure_future(run)
+        latest = self._envelope.budget.max_wallclock_seconds + _WALLCLOCK_GRACE_SECONDS
+        try:
+            while (left := latest - self._books.wallclock_seconds()) > 0:
+                await asyncio.wait({running}, timeout=left)
+                if running.done():
+                    return running.result()
+            return Stopped(Stop.LIMIT_WALLCLOCK, "the step did not end at its deadline")
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
     async def _instructions(self) -> str:
         instructions = self._envelope.instructions
@@ -187,37 +191,12 @@ class Attempt:
             return (await self._tools.artifacts.aget(instructions)).decode("utf-8", "replace")
         return instructions
 
-    async def _files(self, entries: tuple[FileEntry, ...]) -> dict[str, bytes]:
-        return {entry.path: await self._tools.artifacts.aget(entry.blob) for entry in entries}
-
-    async def _open(self, provider: SandboxProvider) -> Sandbox:
-        started = time.monotonic()
-        asked, lease = self._envelope.sandbox, self._claim.lease
-        spec = SandboxSpec(
-            name=f"{lease.task_id}.{lease.epoch}",
-            owner=self._tools.worker_id,
-            memory_bytes=asked.memory_mb * MIB,
-            work_bytes=asked.work_mb * MIB,
-            pids=asked.pids,
-            network=asked.network,
-            max_life_seconds=self._envelope.budget.max_wallclock_seconds + 3_600.0,
-        )
-        self._sandbox = sandbox = await provider.open(spec)
-        for entry in self._envelope.files:
-            data = await self._tools.artifacts.aget(entry.blob)
-            await sandbox.write(entry.path, data, executable=entry.blob.executable)
-        self._before = worktree.files_in(await sandbox.snapshot())
-        self._open_seconds = time.monotonic() - started
-        await self._books.record("sandbox_opened", backend=provider.name, seconds=self._open_seconds)
-        return sandbox
-
-    async def _preflight(self) -> None:
+    async def _preflight(self, checker: SandboxChecker) -> None:
         """Once per content: the check must be runnable, and must fail on the untouched tree (F9)."""
         content = self._envelope.content_hash()
         if self._envelope.preflight == "off" or await self._tools.store.preflighted(content):
             return
-        assert self._checker is not None
-        result = await self._checker.check()
+        result = await checker.check()
         await self._record("preflight_finished", **result.as_dict())
         if result.verdict is Verdict.PASSED:
             raise JobError("verify_command passes before anything was done, so it proves nothing")
@@ -258,7 +237,7 @@ class Attempt:
 
     async def _seal(self, stopped: Stopped, checked: CheckResult | None = None) -> Done:
         ending = await self._ending(stopped, checked)
-        await self._tools.store.seal(self._claim.lease, ending)
+        await patiently(lambda: self._tools.store.seal(self._claim.lease, ending))
         _log.info("sealed", action="task_sealed", task_id=self._envelope.task_id, outcome=ending.outcome)
         return Done("sealed", ending)
 
@@ -266,11 +245,12 @@ class Attempt:
         await self._books.record("stopped", stop=stopped.stop.value, reason=stopped.reason)
         trajectory = await self._books.trajectory()
         artifacts = {"trajectory": trajectory.ref}
-        changed = worktree.Changes()
-        if self._checker and self._checker.snapshot:
-            changed = worktree.changes(self._before, worktree.files_in(self._checker.snapshot))
-            artifacts["work_tree"] = (await self._tools.artifacts.aput(self._checker.snapshot)).ref
-        phases = {"open": self._open_seconds, **self._transcript.seconds}
+        changed = self._place.changes() if self._place else worktree.Changes()
+        if self._place and self._place.checker.snapshot:
+            tree = await self._tools.artifacts.aput(self._place.checker.snapshot)
+            artifacts["work_tree"] = tree.ref
+        opening = self._place.opening_seconds if self._place else 0.0
+        phases = {"open": opening, **self._transcript.seconds}
         return Ending(
             stop=stopped.stop,
             verdict=checked.verdict if checked else Verdict.NOT_RUN,
@@ -285,23 +265,24 @@ class Attempt:
             files_touched=changed.files,
             lines_added=changed.added,
             lines_removed=changed.removed,
-            isolation=self._envelope.sandbox.backend if self._sandbox else "",
+            isolation=self._envelope.sandbox.backend if self._place else "",
             artifacts=artifacts,
         )
 
     async def _give_back(self) -> Done:
         """Hand over: checkpoint, then release without charging an attempt."""
-        if self._sandbox and self._transcript.step:
-            await self._sandbox.freeze()
-            snapshot = await self._sandbox.snapshot(max_bytes=snapshot_bytes(self._sandbox.spec))
-            await self._books.checkpoint(snapshot)
-        await self._tools.store.release(self._claim.lease, cause="handover", charge=False)
+        if self._place and self._transcript.step:
+            await self._books.checkpoint(await self._place.snapshot())
+        await self._store_release("handover", charge=False)
         return Done("released", cause="handover")
 
     async def _release(self, cause: str) -> Done:
         _log.warning("released", action="task_released", task_id=self._envelope.task_id, cause=cause)
-        await self._tools.store.release(self._claim.lease, cause=cause, charge=True)
+        await self._store_release(cause, charge=True)
         return Done("released", cause=cause)
+
+    async def _store_release(self, cause: str, *, charge: bool) -> None:
+        await patiently(lambda: self._tools.store.release(self._claim.lease, cause=cause, charge=charge))
 
     async def _record(self, type_: str, /, **data: Any) -> None:
         self._transcript.apply(await self._books.record(type_, **data))

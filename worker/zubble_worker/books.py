@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from zubble_queue.artifacts import ArtifactStore
@@ -18,6 +18,7 @@ from zubble_queue.contracts.record import Checkpoint, Claim, OverLimit
 from zubble_queue.contracts.sandbox import Sandbox, SandboxSpec
 from zubble_queue.errors import BudgetExceededError
 from zubble_queue.stores.redis import RedisStore
+from zubble_worker.contact import Gate, patiently
 
 CHECKPOINT_SECONDS: Final = 30.0
 """Snapshots of one attempt are at least this far apart (design: section 3.5)."""
@@ -36,9 +37,11 @@ class AttemptBooks:
         store: RedisStore,
         artifacts: ArtifactStore,
         *,
+        gate: Gate | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._claim, self._store, self._artifacts, self._clock = claim, store, artifacts, clock
+        self._gate = gate or Gate(clock)
         self._budget = claim.envelope.budget
         self._started = clock()
         self._open: dict[str, tuple[int, int]] = {}
@@ -53,8 +56,9 @@ class AttemptBooks:
         return time.time()
 
     def wallclock_seconds(self) -> float:
-        """Charged so far, earlier attempts included."""
-        return self._claim.wallclock_used_seconds + self._clock() - self._started
+        """Charged so far, earlier attempts included; what passed behind a closed gate is not."""
+        here = self._clock() - self._started - self._gate.shut_seconds
+        return self._claim.wallclock_used_seconds + max(here, 0.0)
 
     def left(self) -> Left:
         tokens = sum(tokens for tokens, _ in self._open.values())
@@ -71,12 +75,15 @@ class AttemptBooks:
             seq=self._seq + 1, time=self.now(), attempt=self._claim.lease.epoch, type=type_, data=data
         )
         kept = event.model_copy(update={"data": await self._small(data)})
-        await self._store.append(self._claim.lease, [kept])
+        await patiently(lambda: self._store.append(self._claim.lease, [kept]))
         self._seq += 1
         return event
 
     async def reserve(self, call_id: str, *, tokens: int, micro_usd: int) -> None:
-        answer = await self._store.reserve(self._claim.lease, call_id, tokens=tokens, micro_usd=micro_usd)
+        lease = self._claim.lease
+        answer = await patiently(
+            lambda: self._store.reserve(lease, call_id, tokens=tokens, micro_usd=micro_usd)
+        )
         if isinstance(answer, OverLimit):
             ceiling = {
                 "tokens": f"max_tokens={self._budget.max_tokens}",
@@ -86,12 +93,12 @@ class AttemptBooks:
         self._open[call_id] = (tokens, micro_usd)
 
     async def settle(self, call_id: str, usage: Usage) -> None:
-        await self._store.settle(self._claim.lease, call_id, usage)
+        await patiently(lambda: self._store.settle(self._claim.lease, call_id, usage))
         if self._open.pop(call_id, None) is not None:
             self.usage = self.usage.plus(usage)
 
     async def journal(self, entry: JournalEntry) -> None:
-        await self._store.record(self._claim.lease, entry)
+        await patiently(lambda: self._store.record(self._claim.lease, entry))
 
     async def baseline(self, sandbox: Sandbox) -> None:
         """Note the work tree as it was opened or restored: it needs no checkpoint."""
@@ -116,7 +123,7 @@ class AttemptBooks:
         await self._close_segment()
         tree = await self._artifacts.aput(snapshot)
         point = Checkpoint(seq=self._segment_seq, snapshot=tree, segments=tuple(self._segments))
-        await self._store.checkpoint(self._claim.lease, point)
+        await patiently(lambda: self._store.checkpoint(self._claim.lease, point))
 
     async def trajectory(self) -> BlobRef:
         """The whole event log as one JSONL blob."""
@@ -143,10 +150,13 @@ class AttemptBooks:
 
     async def _live_events(self, *, after: int) -> list[Event]:
         found: list[Event] = []
-        while batch := await self._store.events(self._claim.lease.task_id, after=after):
+        while batch := await patiently(self._events_after(after)):
             found += batch
             after = batch[-1].seq
         return found
+
+    def _events_after(self, seq: int) -> Callable[[], Awaitable[list[Event]]]:
+        return lambda: self._store.events(self._claim.lease.task_id, after=seq)
 
     async def _small(self, data: dict[str, Any]) -> dict[str, Any]:
         """Data as Redis may hold it; where it is large without its long strings too, one reference."""

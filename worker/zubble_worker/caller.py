@@ -21,6 +21,7 @@ from zubble_queue.contracts.model import (
 )
 from zubble_queue.errors import BudgetExceededError, ModelUnavailable
 from zubble_worker import view
+from zubble_worker.contact import Gate
 from zubble_worker.observers.ladder import GRADUATED
 from zubble_worker.observers.repetition import StreamGuard
 from zubble_worker.protocols import structured
@@ -43,9 +44,17 @@ class Caller:
     """
 
     def __init__(
-        self, transcript: Transcript, model: Model, books: Books, decisions: Decisions, *, call_prefix: str
+        self,
+        transcript: Transcript,
+        model: Model,
+        books: Books,
+        decisions: Decisions,
+        *,
+        call_prefix: str,
+        gate: Gate,
     ) -> None:
         self._talk, self._model, self._books, self._decisions = transcript, model, books, decisions
+        self._gate = gate
         self._budget, self._level = transcript.job.envelope.budget, transcript.job.envelope.level
         self._call_prefix, self._calls = call_prefix, 0
         self._ladder = GRADUATED.validate_reachable(self._wanted_tokens())
@@ -60,8 +69,12 @@ class Caller:
             BudgetExceededError: The budget cannot bear another useful call.
             ModelUnavailable: The provider failed.
         """
-        for _ in range(_BROKEN_STREAMS):
+        broken: list[str] = []
+        while len(broken) < _BROKEN_STREAMS:
+            await self._gate.passed()
             reply = await self._call(step, kind)
+            if reply is None:
+                continue
             if reply.cut:
                 reason = "the reply repeated itself until it was cut"
                 raise Stopping(Stop(reply.cut.reason), reason, reply.cut.evidence)
@@ -70,12 +83,15 @@ class Caller:
                 raise Stopping(Stop.LIMIT_WALLCLOCK, reason)
             if reply.finish != "error":
                 return reply
-        raise ModelUnavailable(f"{_BROKEN_STREAMS} streams in a row broke: {reply.detail}")
+            broken.append(reply.detail)
+        raise ModelUnavailable(f"{_BROKEN_STREAMS} streams in a row broke: {broken[-1]}")
 
-    async def _call(self, step: int, kind: str) -> Reply:
+    async def _call(self, step: int, kind: str) -> Reply | None:
+        """One call, settled and recorded; None when the gate closed while it ran."""
         messages, options = self._request(step)
         self._calls += 1
         call_id = f"{self._call_prefix}.{step}.{self._calls}"
+        options = replace(options, call_id=f"{self._talk.job.envelope.task_id}.{call_id}")
         await self._reserve(call_id, messages, options)
         await self._record(
             "call_started", step=step, kind=kind, call_id=call_id, max_tokens=options.max_tokens
@@ -83,8 +99,8 @@ class Caller:
         guard = StreamGuard(self._ladder)
         usage = Usage()
         try:
-            reply = await self._model.query(messages, options, guard)
-            usage = reply.usage
+            reply = await self._gate.unless_shut(self._model.query(messages, options, guard))
+            usage = reply.usage if reply else self._estimate(messages, options, guard)
         except ModelUnavailable as failed:
             usage = failed.usage or Usage()
             raise
@@ -93,6 +109,9 @@ class Caller:
             raise
         finally:
             await asyncio.shield(self._books.settle(call_id, usage))
+        if reply is None:
+            await self._record("call_closed", step=step, call_id=call_id, usage=usage.model_dump())
+            return None
         if guard.nudge_due:
             self.nudges.append(guard.nudge_text)
         if reply.finish == "length":

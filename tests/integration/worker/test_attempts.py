@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from pathlib import Path
@@ -11,7 +12,7 @@ from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.task import LoopBudget
 from zubble_queue.testing import structured_reply as say
 
-from .conftest import BATCH, SECRET, wait_until
+from .conftest import BATCH, LEASE_SECONDS, SECRET, wait_until
 
 PLAN = say("plan", steps=["make the file", "submit"])
 MAKE = say("run", command="echo made > done.txt", plan_step_id=1)
@@ -257,3 +258,26 @@ async def _keys_with(store, needle: bytes) -> list[bytes]:
 
 def _files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
+
+
+async def test_a_redis_that_pauses_for_longer_than_a_lease_starts_no_agent_over(install):
+    """The agent stands still and goes on with its token: no attempt is charged, nothing is done twice."""
+    slow = {"text": MAKE, "token_seconds": 0.02}
+    zubble = await install({"patient": [PLAN, step(1, "sleep 1"), slow, SUBMIT]})
+    await zubble.submit(zubble.task("patient"))
+    zubble.start_worker()
+
+    async def second_call() -> bool:
+        return len(zubble.endpoint.calls) >= 2
+
+    await wait_until(second_call, "the agent is at work")
+    os.kill(zubble.server_pid(), signal.SIGSTOP)
+    await asyncio.sleep(1.5 * LEASE_SECONDS)
+    os.kill(zubble.server_pid(), signal.SIGCONT)
+    view = await zubble.sealed("patient")
+
+    assert (view.outcome, view.attempt, view.abnormal_ends) == ("verified", 1, 0)
+    assert view.ending is not None
+    assert view.ending.seconds["wallclock"] < 1.5 * LEASE_SECONDS
+    tree = zubble.artifacts.get(view.ending.artifacts["work_tree"])
+    assert tree.count(b"step-1\n") == 1

@@ -33,6 +33,8 @@ class Call:
     time: float
     """Seconds since the epoch."""
     model: str
+    call_id: str = ""
+    """The client's X-Client-Request-Id."""
     marker: str = ""
     """What the script's `marker` pattern found."""
     rule: str = ""

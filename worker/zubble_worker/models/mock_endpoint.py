@@ -22,7 +22,7 @@ from zubble_worker.models.performance import count_prompt_tokens, perform
 from zubble_worker.models.script import Prompt, Script, Tries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 _LOGGED_CALLS: Final = 100_000
@@ -92,7 +92,7 @@ class MockEndpoint:
         except (ValueError, TypeError, KeyError, AttributeError) as problem:
             await exchange.send_json(400, wire.error(f"not a chat completion request: {problem!r}"))
             return
-        call = self._opened(asked, authorization="authorization" in request.headers)
+        call = self._opened(asked, request.headers)
         started = time.monotonic()
         try:
             await self._answer(asked, call, exchange)
@@ -102,14 +102,15 @@ class MockEndpoint:
         finally:
             call.done, call.seconds = True, time.monotonic() - started
 
-    def _opened(self, asked: _Asked, *, authorization: bool) -> Call:
+    def _opened(self, asked: _Asked, headers: Mapping[str, str]) -> Call:
         call = Call(
             time=time.time(),
             model=asked.prompt.model,
+            call_id=headers.get("x-client-request-id", ""),
             marker=self.script.marker_of(asked.prompt),
             turn=asked.prompt.turn,
             prompt_tokens=count_prompt_tokens(asked.prompt),
-            authorization=authorization,
+            authorization="authorization" in headers,
             stream=asked.stream,
             max_tokens=asked.max_tokens,
             stop=asked.stop,

@@ -108,7 +108,7 @@ class OpenAIModel:
                     "POST",
                     self._url,
                     content=body,
-                    headers=self._headers,
+                    headers=self._headers | _call_header(options),
                     timeout=_timeout(self._config),
                     extensions={"trace": trace},
                 ) as response,
@@ -208,6 +208,11 @@ def _headers(key: str | None) -> dict[str, str]:
         "accept-encoding": "identity",
     }
     return plain | ({"authorization": f"Bearer {key}"} if key else {})
+
+
+def _call_header(options: CallOptions) -> dict[str, str]:
+    """The call's own name, as the OpenAI API takes it; whoever asks a provider about a bill needs it."""
+    return {"x-client-request-id": options.call_id} if options.call_id else {}
 
 
 def _timeout(config: ModelConfig) -> httpx.Timeout:

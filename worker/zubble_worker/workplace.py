@@ -1,0 +1,88 @@
+"""Where one attempt works: its sandbox with the task's files in it, and the check that will judge them."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Self
+
+from zubble_queue.artifacts import ArtifactStore
+from zubble_queue.contracts.envelope import FileEntry, SandboxRequest, TaskEnvelope
+from zubble_queue.contracts.record import Claim
+from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxProvider, SandboxSpec
+from zubble_queue.errors import JobError
+from zubble_worker import worktree
+from zubble_worker.books import snapshot_bytes
+from zubble_worker.check import SandboxChecker
+from zubble_worker.tools import Tools
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """An open sandbox with the task's files, untouched yet."""
+
+    sandbox: Sandbox
+    checker: SandboxChecker
+    before: dict[str, bytes]
+    """The work tree as the agent found it."""
+    opening_seconds: float
+
+    @classmethod
+    async def open(cls, claim: Claim, tools: Tools) -> Self:
+        """Raises JobError (not allowed, files that do not fit) or SandboxUnavailable; leaves nothing then."""
+        started = time.monotonic()
+        envelope = claim.envelope
+        provider = _provider(envelope.sandbox, tools)
+        hidden = {entry.path: await tools.artifacts.aget(entry.blob) for entry in envelope.verify.files}
+        sandbox = await provider.open(_spec(claim, tools.worker_id))
+        try:
+            await _place(envelope.files, sandbox, tools.artifacts)
+            before = worktree.files_in(await sandbox.snapshot(max_bytes=snapshot_bytes(sandbox.spec)))
+        except BaseException:
+            await sandbox.destroy()
+            raise
+        checker = SandboxChecker(provider, sandbox, envelope, hidden)
+        return cls(sandbox, checker, before, time.monotonic() - started)
+
+    async def snapshot(self) -> bytes:
+        """The work tree now, everything in it standing still."""
+        await self.sandbox.freeze()
+        return await self.sandbox.snapshot(max_bytes=snapshot_bytes(self.sandbox.spec))
+
+    def changes(self) -> worktree.Changes:
+        """What differs in the tree that was judged last."""
+        if not self.checker.snapshot:
+            return worktree.Changes()
+        return worktree.changes(self.before, worktree.files_in(self.checker.snapshot))
+
+
+def _provider(asked: SandboxRequest, tools: Tools) -> SandboxProvider:
+    """The sandbox that was asked for, where the worker's settings allow it (invariant 3)."""
+    if asked.backend not in tools.providers:
+        allowed = ", ".join(sorted(tools.providers)) or "none"
+        raise JobError(f"sandbox {asked.backend!r} is not allowed on this worker (allowed: {allowed})")
+    if asked.network != "none":
+        raise JobError(f"sandbox.network {asked.network!r} is not allowed on this worker (allowed: none)")
+    return tools.providers[asked.backend]
+
+
+def _spec(claim: Claim, owner: str) -> SandboxSpec:
+    envelope: TaskEnvelope = claim.envelope
+    return SandboxSpec(
+        name=f"{claim.lease.task_id}.{claim.lease.epoch}",
+        owner=owner,
+        memory_bytes=envelope.sandbox.memory_mb * MIB,
+        work_bytes=envelope.sandbox.work_mb * MIB,
+        pids=envelope.sandbox.pids,
+        network=envelope.sandbox.network,
+        max_life_seconds=envelope.budget.max_wallclock_seconds + 3_600.0,
+    )
+
+
+async def _place(files: tuple[FileEntry, ...], sandbox: Sandbox, artifacts: ArtifactStore) -> None:
+    for entry in files:
+        data = await artifacts.aget(entry.blob)
+        try:
+            await sandbox.write(entry.path, data, executable=entry.blob.executable)
+        except OSError as refused:
+            raise JobError(f"file {entry.path!r} cannot be placed in the work tree: {refused}") from refused
