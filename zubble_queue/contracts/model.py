@@ -42,6 +42,8 @@ class CallOptions:
     response_schema: dict[str, Any] | None = None
     """JSON schema of the reply, passed on where the endpoint can enforce it."""
     seed: int | None = None
+    call_id: str = ""
+    """`<task_id>.<epoch>.<step>.<call>`, ASCII: the record's name of the call, for the provider's own log."""
 
 
 @dataclass(frozen=True, slots=True)

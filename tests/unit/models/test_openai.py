@@ -261,3 +261,12 @@ async def test_a_model_of_a_table_has_the_tables_name_and_price(sse, ask, stack)
     await ask(model)
     assert (model.name, model.price, model.context_tokens) == ("solver", Price(1, 2), 128_000)
     assert endpoint.bodies[0]["model"] == "qwen3"
+
+
+async def test_a_call_with_a_name_carries_it_to_the_endpoint_in_every_try_and_none_without(make_model, ask):
+    flaky = {"text": "fine", "fault": {"kind": "status", "status": 500, "first_tries": 1}}
+    async with MockEndpoint(Script.always(flaky)) as endpoint:
+        model = make_model(endpoint.url)
+        await ask(model, call_id="7-x-0badcafe.2.3.4")
+        await ask(model, "and again")
+    assert [call.call_id for call in endpoint.calls] == ["7-x-0badcafe.2.3.4"] * 2 + [""] * 2
