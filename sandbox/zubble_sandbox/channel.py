@@ -9,7 +9,7 @@ import os
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.supervisor import wire
@@ -33,7 +33,8 @@ class Channel:
         self._calls: dict[int, _Call] = {}
         self._ids = itertools.count(1)
         self._sending = asyncio.Lock()
-        self._broken: SandboxUnavailable | None = None
+        self._broken: str | None = None
+        """Why, in one sentence."""
         self._listening = asyncio.create_task(self._listen())
 
     @classmethod
@@ -62,17 +63,19 @@ class Channel:
             OSError, ValueError: what the supervisor met.
         """
         if self._broken is not None:
-            raise self._broken
+            raise SandboxUnavailable(self._broken)
         call_id = next(self._ids) % 2**32
         call = _Call(asyncio.get_running_loop().create_future(), limit)
         self._calls[call_id] = call
         try:
-            await self._send(kind, call_id, wire.pack(*fields), body)
+            sending = asyncio.ensure_future(self._send(kind, call_id, wire.pack(*fields), body))
+            sending.add_done_callback(_look_at)
+            await asyncio.shield(sending)  # half a message would be the end of the line
             return await call.answer, bytes(call.data)
         finally:
             self._calls.pop(call_id, None)
-            if not call.answer.cancel() and not call.answer.cancelled():
-                call.answer.exception()  # looked at, so that it is not logged as forgotten
+            if not call.answer.cancel():
+                _look_at(call.answer)
 
     def tell(self, kind: int) -> None:
         """Send a small request whose answer nobody waits for."""
@@ -81,7 +84,7 @@ class Channel:
 
     async def close(self) -> None:
         """Break the line; the supervisor ends when it notices."""
-        self._fail(SandboxUnavailable("The sandbox was destroyed."))
+        self._fail("The sandbox was destroyed.")
         self._listening.cancel()
         self._writer.close()
         with contextlib.suppress(asyncio.CancelledError, OSError):
@@ -99,7 +102,8 @@ class Channel:
                     await self._write(wire.frame(wire.CHUNK, call_id, body[start : start + wire.CHUNK_BYTES]))
                 await self._write(wire.frame(wire.END, call_id))
             except OSError as error:
-                raise self._fail(SandboxUnavailable(f"The sandbox is gone: {error}.")) from error
+                self._fail(f"The sandbox is gone: {error}.")
+                raise SandboxUnavailable(self._broken) from error
 
     async def _write(self, data: bytes) -> None:
         self._writer.write(data)
@@ -111,9 +115,9 @@ class Channel:
                 length, kind, call_id = wire.parse_header(await self._reader.readexactly(wire.HEADER_BYTES))
                 self._take(kind, call_id, await self._reader.readexactly(length))
         except (asyncio.IncompleteReadError, OSError):
-            self._fail(SandboxUnavailable("The sandbox ended."))
+            self._fail("The sandbox ended.")
         except (ValueError, IndexError) as error:
-            self._fail(SandboxUnavailable(f"The sandbox broke its protocol: {error}."))
+            self._fail(f"The sandbox broke its protocol: {error}.")
             self._writer.close()
 
     def _take(self, kind: int, call_id: int, payload: bytes) -> None:
@@ -131,13 +135,17 @@ class Channel:
         else:
             raise ValueError(f"unexpected frame {kind} of {len(payload)} bytes")
 
-    def _fail(self, error: SandboxUnavailable) -> SandboxUnavailable:
-        if self._broken is None:
-            self._broken = error
+    def _fail(self, why: str) -> None:
+        self._broken = self._broken or why
         for call in self._calls.values():
             if not call.answer.done():
-                call.answer.set_exception(self._broken)
-        return self._broken
+                call.answer.set_exception(SandboxUnavailable(self._broken))
+
+
+def _look_at(future: asyncio.Future[Any]) -> None:
+    """So that the loop does not report an error that somebody else has heard of."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _error(fields: Sequence[bytes]) -> Exception:

@@ -121,7 +121,10 @@ def reap_orphans(records: Records, backend: str, keep_owners: frozenset[str]) ->
     found = 0
     for record in records.orphans(backend, keep_owners):
         alive = kill_until_gone(record.token)
-        found += remove_folder(record.folder) or alive
+        try:
+            found += remove_folder(record.folder) or alive
+        except OSError:  # another worker reaps it right now, or the next try will have to
+            continue
         records.remove(record.token)
     return found
 

@@ -38,6 +38,8 @@ async def probe(
     finally:
         await sandbox.destroy()
     problems = [f"Isolation of {fact} does not hold here." for fact, holds in held.items() if not holds]
+    if not checks:
+        problems.append("Nothing is isolated here: for commands that are not trusted, use bubblewrap.")
     found = {**facts(), **{fact: "yes" if holds else "no" for fact, holds in held.items()}}
     return Probe(provider.name, True, bool(held) and not problems, tuple(problems), found)
 

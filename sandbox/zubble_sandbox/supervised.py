@@ -42,7 +42,7 @@ class Setup:
     """The sandbox's own small environment."""
 
     def fields(self, spec: SandboxSpec) -> list[bytes]:
-        numbers = (spec.max_life_seconds, spec.pids, spec.open_files, spec.work_bytes)
+        numbers = (spec.max_life_seconds, spec.pids, spec.open_files, spec.work_bytes, spec.memory_bytes)
         folders = [os.fsencode(text) for pair in self.folders.items() for text in pair]
         return [self.mode.encode(), *(b"%a" % number for number in numbers), *folders]
 

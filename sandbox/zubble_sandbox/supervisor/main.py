@@ -53,13 +53,14 @@ class Supervisor:
     """What the worker may ask for."""
 
     def __init__(self, line: wire.Line, setup: bytes) -> None:
-        mode, life_seconds, pids, open_files, file_bytes, *folders = wire.unpack(setup)
+        mode, life_seconds, pids, open_files, file_bytes, memory_bytes, *folders = wire.unpack(setup)
         namespace = mode == b"namespace"
         _harden(namespace=namespace)
         _limit(resource.RLIMIT_NOFILE, max(MIN_OPEN_FILES, int(open_files)))
         if namespace:
             _limit(resource.RLIMIT_NPROC, int(pids))
             _limit(resource.RLIMIT_FSIZE, int(file_bytes))
+            _limit(resource.RLIMIT_DATA, int(memory_bytes))
         self._line = line
         line.end_of_life = time.monotonic() + float(life_seconds)
         self._roots = Roots(_pairs(folders))

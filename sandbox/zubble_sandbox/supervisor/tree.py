@@ -197,7 +197,7 @@ def empty(folder: int, *, keep: frozenset[bytes] = frozenset()) -> None:
 
     Sub-folders are moved up to the top before they are emptied, so depth costs neither descriptors nor stack.
     """
-    counter = 0
+    aside, counter = b".zubble-removed-" + os.urandom(8).hex().encode(), 0
     while names := [name for name in _names(folder) if name not in keep]:
         for name in names:
             if not _is_folder(folder, name):
@@ -211,7 +211,7 @@ def empty(folder: int, *, keep: frozenset[bytes] = frozenset()) -> None:
                         continue
                     os.close(_open_whatever_its_mode(inner, child))
                     counter += 1
-                    os.rename(child, b".zubble-removed-%d" % counter, src_dir_fd=inner, dst_dir_fd=folder)
+                    os.rename(child, b"%s-%d" % (aside, counter), src_dir_fd=inner, dst_dir_fd=folder)
             finally:
                 os.close(inner)
             os.rmdir(name, dir_fd=folder)

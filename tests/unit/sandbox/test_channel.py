@@ -147,3 +147,20 @@ async def test_a_cancelled_call_is_forgotten(line):
     again = asyncio.create_task(channel.call(wire.PING))
     writer.write(wire.frame(wire.OK, await next_call(reader)))
     await again
+
+
+async def test_a_message_whose_caller_gave_up_is_sent_to_its_end(line):
+    channel, reader, writer = line
+    body = bytes(20 * wire.CHUNK_BYTES)
+    call = asyncio.create_task(channel.call(wire.WRITE, b"path", body=body))
+    await next_call(reader)
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    again = asyncio.create_task(channel.call(wire.PING))
+    received, kind = 0, wire.CHUNK
+    while kind != wire.END:
+        length, kind, _ = wire.parse_header(await reader.readexactly(wire.HEADER_BYTES))
+        received += len(await reader.readexactly(length))
+    assert received == len(body)
+    writer.write(wire.frame(wire.OK, await next_call(reader)))
+    await again

@@ -61,7 +61,7 @@ def supervisor():
 
 
 def setup(tmp_path, life=60.0):
-    numbers = (b"%f" % life, b"64", b"1024", b"1000000")
+    numbers = (b"%f" % life, b"64", b"1024", b"1000000", b"1000000000")
     return wire.frame(wire.SETUP, 1, wire.pack(b"tree", *numbers, b"work", os.fsencode(tmp_path)))
 
 

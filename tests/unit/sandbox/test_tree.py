@@ -131,3 +131,11 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tree, given):
     with pytest.raises(OSError, match="space"):
         files.write(tree.roots, b"file", Broken(b""), executable=False)
     assert [(path.name, path.read_text()) for path in tree.path.iterdir()] == [("file", "old")]
+
+
+def test_names_like_those_used_for_emptying_do_not_disturb_it(tree):
+    for number in range(3):
+        (tree.path / "folder" / str(number) / "in").mkdir(parents=True)
+        (tree.path / f".zubble-removed-{number}").touch()
+    trees.empty(tree.roots.work)
+    assert list(tree.path.iterdir()) == []
