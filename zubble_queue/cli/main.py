@@ -60,6 +60,8 @@ def _run(arguments: Sequence[str]) -> int:
     from zubble_queue.cli.app import app
 
     code = typer.main.get_command(app).main(list(arguments), prog_name="zubble", standalone_mode=False)
+    if code == Exit.DETACHED and not Report.current.answered:  # what typer makes of Ctrl-C
+        raise KeyboardInterrupt
     return code if isinstance(code, int) else Exit.DONE
 
 

@@ -41,6 +41,8 @@ class Report:
 
     def __init__(self, command: str, *, as_json: bool) -> None:
         self.command, self.as_json = command, as_json
+        self.answered = False
+        """Whether the result was given, to whomever."""
         Report.current = self
 
     def say(self, text: str) -> None:
@@ -54,6 +56,7 @@ class Report:
 
     def result(self, values: Mapping[str, Any]) -> None:
         """The one JSON object; nothing where people read."""
+        self.answered = True
         if self.as_json:
             print(json.dumps({"schema": f"zubble.{self.command}/1", **values}, default=str), flush=True)
 

@@ -76,8 +76,7 @@ class User:
                 timeout=TIMEOUT_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            logs = [path.read_text()[-2_000:] for path in (self.embedded / "logs").glob("worker-*.log")]
-            pytest.fail(f"{command} did not end; its workers say: {logs}")
+            pytest.fail(f"{command} did not end; its workers say:\n{self.logs()}")
         assert "Traceback" not in done.stderr, done.stderr
         return Said(done.returncode, done.stdout, done.stderr)
 
@@ -118,6 +117,11 @@ class User:
     def submit(self, *flags: str, **environment: str) -> Said:
         """Submit tasks.jsonl as batch `b` for the sandbox `local`, and wait."""
         return self.zubble(*self.SUBMIT, "--wait", *flags, **environment)
+
+    def logs(self) -> str:
+        """What the local workers logged last."""
+        paths = sorted((self.embedded / "logs").glob("worker-*.log"))
+        return "\n".join(path.read_text()[-4_000:] for path in paths)
 
     @staticmethod
     def finish(process: subprocess.Popen[str]) -> Said:

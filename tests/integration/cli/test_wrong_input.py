@@ -37,43 +37,6 @@ def refused(said, *problems):
         assert found.startswith(problem), said.err
 
 
-@pytest.mark.parametrize(
-    ("flags", "problem"),
-    [
-        (["--max-iterations", "500"], "--max-iterations: should be less than or equal to 100, got 500."),
-        (["--max-tokens", "-5"], "--max-tokens: should be greater than or equal to 1, got -5."),
-        (["--max-spend-usd", "-1"], "--max-spend-usd: should be greater than 0, got -1.0."),
-        (["--max-spend-usd", "51"], "--max-spend-usd: should be less than or equal to 50, got 51.0."),
-        (["--max-spend-usd", "nan"], "--max-spend-usd: should be a finite number"),
-        (["--minutes", "61"], "--max-wallclock-seconds: should be less than or equal to 3600, got 3660."),
-        (["--minutes", "1", "--max-wallclock-seconds", "9"], "--minutes and --max-wallclock-seconds exclude"),
-        (["--level", "huge"], "--level must be one of off, low, medium, xhigh, not 'huge'."),
-        (["--temperature", "3"], "--temperature must be between 0 and 2, got 3."),
-        (["--batch", "no spaces"], "--batch must be 1 to 100 letters"),
-        (["--sandbox", "cage"], "Unknown sandbox 'cage'; known: bubblewrap, local."),
-        (["--env", "cage"], "Unknown sandbox 'cage'; known: bubblewrap, local."),
-        (["--backend=cage"], "Unknown sandbox 'cage'; known: bubblewrap, local."),
-        (["--format", "xml"], "Unknown format 'xml'; known: envelopes, humaneval."),
-        (["--label", "x"], "--label must be NAME=VALUE, not 'x'."),
-        (["--price", "free"], "--price and --api-key-env describe an --endpoint"),
-        (["--endpoint", "http://127.0.0.1:1/v1"], "--endpoint needs --price"),
-        (["--endpoint", "http://127.0.0.1:1/v1", "--price", "cheap"], "--price must be free or IN/OUT"),
-        (["--endpoint", "ftp://x", "--price", "free"], "--endpoint: base_url must be an http or https URL"),
-        (
-            ["--endpoint", "http://127.0.0.1:1/v1", "--price", "free"],
-            "--endpoint defines a model for workers",
-        ),
-        (["--repeats", "0"], "Invalid value for '--repeats'"),
-        (["--colour"], "No such option: --colour"),
-    ],
-)
-def test_a_wrong_flag_is_one_sentence(ready, flags, problem):
-    ready.tasks("good-1")
-
-    refused(ready.zubble("batch", "submit", "tasks.jsonl", "--model", "mock", *flags), problem)
-    assert not ready.home.exists()
-
-
 def test_a_file_that_cannot_be_read_is_one_sentence(ready):
     refused(
         ready.zubble("batch", "submit", "none.jsonl", "--model", "mock", "--wait"),
@@ -200,7 +163,7 @@ def test_no_space_left_is_one_sentence_and_creates_nothing(ready, missing_part):
 
 def test_a_full_disk_under_an_export_is_one_sentence(ready):
     ready.tasks("good-1")
-    assert ready.submit().code == 0
+    assert ready.submit().code == 0, ready.logs()
 
     said = ready.zubble("batch", "export", "b", "-o", "/dev/full")
 
