@@ -86,6 +86,14 @@ async def test_the_log_goes_on_where_it_was_after_everything_was_dropped(world, 
     assert [event.seq for event in await world.store.events(lease.task_id)] == [3]
 
 
+async def test_whoever_asks_for_dropped_events_gets_all_that_are_live(world, lease):
+    await world.store.append(lease, [world.event(seq) for seq in range(2, 10)])
+    await world.store.checkpoint(lease, Checkpoint(seq=2, segments=(SEGMENT,)))
+
+    assert [event.seq for event in await world.store.events(lease.task_id)] == list(range(3, 10))
+    assert [event.seq for event in await world.store.events(lease.task_id, after=1, count=2)] == [3, 4]
+
+
 async def test_a_second_checkpoint_drops_from_where_the_first_one_stopped(world, lease):
     await world.store.append(lease, [world.event(seq) for seq in range(2, 8)])
     for seq in (3, 5, 5, 4):

@@ -155,6 +155,7 @@ async def test_a_worker_that_leaves_is_no_longer_listed(world):
     await world.store.unregister("w")
 
     assert await world.store.workers() == []
+    assert await world.admin.zcard(world.keys.workers) == 0
 
 
 async def test_a_worker_is_as_busy_as_the_ledger_says(world):
@@ -224,24 +225,38 @@ async def test_the_census_puts_a_waiting_task_back_that_is_in_no_list(world):
     assert (await world.announce_one()).task_id == task_id
 
 
+async def test_a_task_that_was_put_back_leaves_the_list_when_its_first_message_arrives_after_all(world):
+    await world.submit("a")
+    header = await world.announce_one()
+    await world.admin.delete(world.keys.announced)
+    await world.store.census()
+
+    await world.claim(header)
+
+    assert await world.admin.zcard(world.keys.batch("b", "waiting")) == 0
+
+
 async def test_the_census_gives_a_running_task_without_a_deadline_one(world):
     lease = await world.running()
     await world.admin.delete(world.keys.leases)
     await world.store.census()
+    assert (await world.store.task(lease.task_id)).lease_until > await world.now() + 50
     await world.expire(lease)
 
     assert await world.store.reap() == Reaped((lease.task_id,), ())
 
 
 async def test_the_census_drops_index_entries_without_a_record(world):
-    [task_id] = await world.submit("a")
+    ids = await world.submit("announced", "waiting")
     await world.announce_one()
-    await world.admin.delete(world.keys.task(task_id), world.keys.task(task_id, "events"))
+    for task_id in ids:
+        await world.admin.delete(world.keys.task(task_id), world.keys.task(task_id, "events"))
 
     census = await world.store.census()
 
-    assert set(census.orphans) == {task_id}
+    assert set(census.orphans) == set(ids)
     assert await world.store.announced() == 0
+    assert await world.admin.zcard(world.keys.batch("b", "waiting")) == 0
     assert (await world.store.batch("b")).total == 0
 
 

@@ -120,6 +120,16 @@ async def test_an_envelope_too_long_for_redis_is_refused_before_anything_is_writ
     assert (await world.store.batch("b")).total == 0
 
 
+async def test_a_batch_that_is_opened_after_its_last_task_was_sealed_expires(world):
+    await world.store.create_batch(BatchInfo(name="b"))
+    await world.store.add_tasks("b", [world.envelope("b", "a")])
+    await world.store.seal((await world.claim()).lease, world.passed)
+    await world.store.open_batch("b")
+
+    assert (await world.store.batch("b")).state == "done"
+    assert await world.admin.ttl(world.keys.batch("b")) > 0
+
+
 async def test_a_done_batch_that_gets_new_tasks_is_open_again_and_is_kept(world):
     lease = await world.running()
     await world.store.seal(lease, world.passed)
