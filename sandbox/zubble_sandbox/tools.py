@@ -19,6 +19,13 @@ from zubble_sandbox.uids import HeldUid, UidPool
 
 _PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
 """Below /usr, which is all of the host that a sandbox sees."""
+_TRIAL: Final = f"""
+import os, sys
+status = open("/proc/self/status").read()
+wanted = ("Seccomp:\\t2\\n", "NoNewPrivs:\\t1\\n", "CapEff:\\t0000000000000000\\n")
+if os.getpid() != 1 or os.getuid() != {commands.BOX_UID} or not all(line in status for line in wanted):
+    sys.exit("it isolates nothing")
+"""
 _TRIAL_SECONDS: Final = 60.0
 _ADVICE: Final = {
     "Permission denied": "Where AppArmor forbids user namespaces, install the package bubblewrap.",
@@ -108,7 +115,7 @@ def _host_roots() -> Iterator[commands.HostRoot]:
 
 
 def _complaint(tools: Tools, uids: UidPool | None) -> str | None:
-    """Open a whole sandbox and run Python in it; None when that works."""
+    """Open a whole sandbox and look around in it with Python; None when it holds."""
     with ExitStack() as stack:
         seccomp_fd = bundle.memory_file(tools.filter, "filter")
         stack.callback(os.close, seccomp_fd)
@@ -118,7 +125,7 @@ def _complaint(tools: Tools, uids: UidPool | None) -> str | None:
         held = None if uids is None else uids.take()
         if held is not None:
             stack.callback(held.give_back)
-        argv = tools.command_line(args_fd, (tools.python, "-I", "-S", "-c", "pass"), held)
+        argv = tools.command_line(args_fd, (tools.python, "-I", "-S", "-c", _TRIAL), held)
         try:
             done = subprocess.run(
                 argv,
@@ -131,11 +138,9 @@ def _complaint(tools: Tools, uids: UidPool | None) -> str | None:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             return str(error)
-    return (
-        None
-        if done.returncode == 0
-        else _advised(done.stderr.decode(errors="replace").strip(), done.returncode)
-    )
+    if done.returncode == 0:
+        return None
+    return _advised(done.stderr.decode(errors="replace").strip(), done.returncode)
 
 
 def _advised(complaint: str, code: int) -> str:

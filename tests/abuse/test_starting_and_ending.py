@@ -166,7 +166,6 @@ FAKES = {
     "missing": None,
     "fails": "#!/bin/sh\necho 'bwrap: No permissions to create new namespace' >&2; exit 1\n",
     "runs bare": '#!/bin/sh\nwhile [ "$1" != -- ]; do shift; done; shift; exec "$@"\n',
-    "hangs": "#!/bin/sh\nexec sleep 1000\n",
 }
 
 
@@ -189,16 +188,18 @@ async def test_without_a_working_bwrap_nothing_runs(tmp_path, fake, provider):
     assert (await exec_once(provider, ("true",), 5.0)).ok, "control"
 
 
-async def test_a_bwrap_that_isolates_nothing_is_not_called_isolated(tmp_path, provider):
-    bwrap = tmp_path / "bwrap"
-    for part in [tmp_path, *tmp_path.parents[:-1]]:
+async def test_a_bwrap_that_isolates_nothing_is_not_used(tmp_path, provider):
+    bwrap, canary = tmp_path / "bwrap", tmp_path / "canary"
+    for part in [tmp_path, *tmp_path.parents[:3]]:
         if part.stat().st_uid == os.geteuid() and part != Path("/tmp"):
             part.chmod(0o755)
     bwrap.write_text(FAKES["runs bare"])
     bwrap.chmod(0o755)
-    probe = await BubblewrapProvider(bwrap=str(bwrap), folder=tmp_path / "records").probe()
-    assert not probe.isolated
-    assert probe.problems
+    bare = BubblewrapProvider(bwrap=str(bwrap), folder=tmp_path / "records")
+    assert "it isolates nothing" in (await bare.probe()).problems[0]
+    with pytest.raises(SandboxUnavailable, match="isolates nothing"):
+        await exec_once(bare, ("touch", str(canary)), 5.0)
+    assert not canary.exists()
 
 
 async def test_without_libseccomp_nothing_runs(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # `typing` and `collections.abc` are slow to import
     Pieces = Iterable[bytes]
 
 _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _SIG_DFL = 4, 36, 0
+_NO_NAMESPACE = 71
 MAX_WAIT_SECONDS = 3_600.0
 MIN_OPEN_FILES = 256
 """The supervisor lives under the same limit and needs one descriptor for each level of a tree."""
@@ -55,6 +56,8 @@ class Supervisor:
     def __init__(self, line: wire.Line, setup: bytes) -> None:
         mode, life_seconds, pids, open_files, file_bytes, memory_bytes, *folders = wire.unpack(setup)
         namespace = mode == b"namespace"
+        if namespace and os.getpid() != 1:
+            os._exit(_NO_NAMESPACE)  # a signal to "all others" would reach everything else of this user
         _harden(namespace=namespace)
         _limit(resource.RLIMIT_NOFILE, max(MIN_OPEN_FILES, int(open_files)))
         if namespace:

@@ -15,9 +15,7 @@ from hypothesis import strategies as st
 
 from zubble_sandbox.supervisor import archive
 
-RELAXED = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None
-)
+RELAXED = settings(suppress_health_check=list(HealthCheck), max_examples=50, deadline=None)
 NAMES = st.binary(min_size=1, max_size=120).filter(
     lambda name: not set(name) & set(b"/\0") and name not in {b".", b"..", b".zubble"}
 )

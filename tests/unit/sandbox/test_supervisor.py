@@ -60,9 +60,9 @@ def supervisor():
     process.communicate()
 
 
-def setup(tmp_path, life=60.0):
+def setup(tmp_path, life=60.0, mode=b"tree"):
     numbers = (b"%f" % life, b"64", b"1024", b"1000000", b"1000000000")
-    return wire.frame(wire.SETUP, 1, wire.pack(b"tree", *numbers, b"work", os.fsencode(tmp_path)))
+    return wire.frame(wire.SETUP, 1, wire.pack(mode, *numbers, b"work", os.fsencode(tmp_path)))
 
 
 def answer(sock):
@@ -105,6 +105,12 @@ def test_garbage_in_place_of_a_greeting_ends_it(supervisor, garbage):
     sock.sendall(garbage)
     sock.shutdown(socket.SHUT_WR)
     process.wait(timeout=60)
+
+
+def test_it_ends_rather_than_signal_all_when_it_is_not_the_first_process(supervisor, tmp_path):
+    process, sock = supervisor
+    sock.sendall(setup(tmp_path, mode=b"namespace"))
+    assert process.wait(timeout=60) == 71
 
 
 def test_a_request_it_does_not_know_is_answered(supervisor, tmp_path):

@@ -34,7 +34,7 @@ def paths(content, prefix=""):
         yield from paths(inner, f"{prefix}{name}/")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=list(HealthCheck), max_examples=60, deadline=None)
 @given(content=FOLDERS)
 def test_a_walk_visits_everything_in_the_order_of_its_paths(new_tree, content):
     tree = new_tree()
