@@ -60,11 +60,27 @@ class Attempt:
         self._books = AttemptBooks(claim, tools.store, tools.artifacts, gate=self._gate)
         self._transcript = Transcript(Job(claim.envelope, ""))
         self._place: Workplace | None = None
+        self._loop: AgentLoop | None = None
         self._handover = asyncio.Event()
 
     def hand_over(self) -> None:
         """Ask the attempt to checkpoint and give its task back."""
         self._handover.set()
+
+    async def save(self) -> None:
+        """Checkpoint now where the work tree is at rest, else when the running command has ended."""
+        if self._place is None or self._loop is None or not self._gate.is_open:
+            return
+        sandbox = self._place.sandbox
+        await sandbox.freeze()
+        try:
+            if self._loop.executing:
+                self._books.checkpoint_due = True
+            else:
+                await self._books.checkpoint(await self._place.snapshot())
+        finally:
+            if self._gate.is_open:
+                await sandbox.thaw()
 
     async def run(self) -> Done:
         """Until the task is sealed, given back, or no longer ours."""
@@ -159,7 +175,7 @@ class Attempt:
         await self._preflight(place.checker)
         await self._take_up(place.sandbox)
         await self._books.baseline(place.sandbox)
-        loop = AgentLoop(
+        self._loop = loop = AgentLoop(
             self._transcript,
             model=model,
             sandbox=place.sandbox,

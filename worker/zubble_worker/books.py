@@ -50,6 +50,8 @@ class AttemptBooks:
         self._segment_seq = claim.checkpoint.seq if claim.checkpoint else 0
         self._fingerprint = ""
         self._checkpointed: float | None = None
+        self.checkpoint_due = False
+        """Set it to have the next completed step checkpointed, however fresh the last checkpoint is."""
         self.usage = claim.usage
 
     def now(self) -> float:
@@ -107,12 +109,13 @@ class AttemptBooks:
     async def step_done(self, sandbox: Sandbox) -> None:
         """Checkpoint when the work tree changed and the last checkpoint is old enough."""
         now = self._clock()
-        if self._checkpointed is not None and now - self._checkpointed < CHECKPOINT_SECONDS:
+        fresh = self._checkpointed is not None and now - self._checkpointed < CHECKPOINT_SECONDS
+        if fresh and not self.checkpoint_due:
             return
         fingerprint = await sandbox.fingerprint()
         if fingerprint == self._fingerprint:
             return
-        self._fingerprint, self._checkpointed = fingerprint, now
+        self._fingerprint, self._checkpointed, self.checkpoint_due = fingerprint, now, False
         try:
             await self.checkpoint(await sandbox.snapshot(max_bytes=snapshot_bytes(sandbox.spec)))
         except ValueError as too_large:

@@ -49,6 +49,8 @@ class AgentLoop:
         self._doom_loop, self._decisions = doom_loop, decisions or Decisions()
         self._free = model.price.input == 0 and model.price.output == 0
         self._gate = gate or Gate()
+        self.executing = False
+        """Whether a command may be changing the work tree right now."""
         self._caller = Caller(
             transcript, model, books, self._decisions, call_prefix=call_prefix, gate=self._gate
         )
@@ -159,7 +161,11 @@ class AgentLoop:
             float(self._envelope.sandbox.command_timeout_seconds), max(self._books.left().seconds, 0.1)
         )
         await self._gate.passed()
-        result = await self._sandbox.exec(shell(command, timeout_seconds=limit))
+        self.executing = True
+        try:
+            result = await self._sandbox.exec(shell(command, timeout_seconds=limit))
+        finally:
+            self.executing = False
         entry = journal.entry(self._talk.step, command, result, action.note, self._books.now())
         await self._record(
             "command_finished",

@@ -24,13 +24,16 @@ class Service:
         self._tools, self._info = tools, info
         self._running: dict[Attempt, asyncio.Task[Done]] = {}
         self.draining = False
+        self._stir = asyncio.Event()
 
     @property
     def busy(self) -> int:
         return len(self._running)
 
     def info(self) -> WorkerInfo:
-        return self._info.model_copy(update={"busy": self.busy, "version": __version__})
+        """As registered; a worker that is leaving has no slot to give."""
+        slots = self.busy if self.draining else self._info.slots
+        return self._info.model_copy(update={"slots": slots, "busy": self.busy, "version": __version__})
 
     async def run(self, header: Header) -> Done:
         """Claim and carry to its end; a message that announces nothing any more is dropped."""
@@ -48,6 +51,18 @@ class Service:
         finally:
             del self._running[attempt]
 
+    def drain(self) -> None:
+        """Claim nothing more, and let the feeder know at once."""
+        self.draining = True
+        self._stir.set()
+
+    async def save(self) -> None:
+        """Checkpoint every running attempt at once; one that cannot be is logged, and goes on."""
+        attempts = list(self._running)
+        for result in await asyncio.gather(*(attempt.save() for attempt in attempts), return_exceptions=True):
+            if isinstance(result, BaseException):
+                _log.warning("an attempt was not saved", action="save_failed", cause=str(result))
+
     async def idle(self, timeout_seconds: float) -> None:
         """Wait until nothing runs, at most so long."""
         if self._running:
@@ -64,7 +79,15 @@ class Service:
         while not stop.is_set():
             with contextlib.suppress(StoreUnavailable):
                 await self._tools.store.register(self.info(), ttl_seconds=self._tools.lease.lease_seconds)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), seconds)
+            await _either(stop, self._stir, seconds)
+            self._stir.clear()
         with contextlib.suppress(StoreUnavailable):
             await self._tools.store.unregister(self._tools.worker_id)
+
+
+async def _either(first: asyncio.Event, second: asyncio.Event, timeout_seconds: float) -> None:
+    """Wait until one of them is set, at most so long."""
+    waiting = [asyncio.create_task(first.wait()), asyncio.create_task(second.wait())]
+    await asyncio.wait(waiting, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
