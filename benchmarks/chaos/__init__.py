@@ -1,0 +1,1 @@
+"""A batch under faults, and whether the queue keeps its promises; see docs/chaos.md."""

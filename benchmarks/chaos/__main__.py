@@ -1,0 +1,39 @@
+"""A batch under faults: real server, real workers, the mock endpoint as the independent witness.
+
+Exit code 0 only when no task was lost or sealed twice, no two attempts of a task were at the endpoint at
+once, no attempt wrote without its lease, and nothing was paid off the books: docs/chaos.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks.chaos import campaign, report
+from benchmarks.chaos.options import Options
+
+
+def main() -> int:
+    options = Options.read(None, program="script/chaos", description=__doc__)
+    with contextlib.ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="zubble-chaos-")
+        folder = Path(options.keep or stack.enter_context(temporary))
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            verdict, course = asyncio.run(campaign.run(options, folder.absolute()))
+        except RuntimeError as problem:
+            print(problem, file=sys.stderr)
+            return 2
+    found = report.values(options, verdict, course)
+    report.show(found, verdict)
+    if options.json:
+        print(json.dumps(found))
+    return 0 if report.passed(verdict, course) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,89 @@
+"""What befalls workers: killed, killed inside a claim or a seal, stopped, evicted, with wrong clocks."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from typing import Final
+
+from benchmarks.chaos.crew import Attack, Worker
+from benchmarks.chaos.site import NoTarget, Site, wait_for
+from benchmarks.chaos.tap import Side, Trap, sha_of
+
+STOPPED_LEASES: Final = 1.5
+SKEW_SECONDS: Final = 600
+_DRAIN_SECONDS: Final = 40.0
+"""Enough for a worker that is told to end: it drains for two seconds and hands over."""
+
+
+async def killed(site: Site) -> str:
+    """SIGKILL a worker that holds leases."""
+    worker = await _busy_one(site)
+    site.crew.kill(worker, "worker_killed")
+    return f"worker at place {worker.place}"
+
+
+async def killed_in_claim(site: Site) -> str:
+    """SIGKILL with its claim on the wire: before it takes effect, or before its answer comes back."""
+    return await _killed_in(site, "claim", "killed_in_claim")
+
+
+async def killed_in_seal(site: Site) -> str:
+    """The same with a seal."""
+    return await _killed_in(site, "seal", "killed_in_seal")
+
+
+async def stopped(site: Site) -> str:
+    """SIGSTOP for longer than a lease, then SIGCONT."""
+    worker = await _busy_one(site)
+    began = time.time()
+    worker.held = True
+    worker.process.send_signal(signal.SIGSTOP)
+    try:
+        await asyncio.sleep(STOPPED_LEASES * site.lease)
+    finally:
+        worker.process.send_signal(signal.SIGCONT)
+        site.crew.attacks.append(Attack("worker_stopped", worker.pid, began, time.time()))
+        worker.held = False
+    return f"worker at place {worker.place}"
+
+
+async def short_grace(site: Site) -> str:
+    """SIGTERM, and SIGKILL before it had the time to hand everything over."""
+    worker = await _busy_one(site)
+    grace = site.chance.uniform(0.2, 3.0)
+    await site.crew.end(worker, "short_grace", grace)
+    return f"worker at place {worker.place}, {grace:.1f} s"
+
+
+async def clocks_apart(site: Site) -> str:
+    """Two workers leave; those that take their places have clocks ten minutes ahead and behind."""
+    leaving = site.chance.sample(site.crew.standing(), 2) if len(site.crew.standing()) > 1 else []
+    if not leaving:
+        raise NoTarget("fewer than two workers stood")
+    pairs = zip(leaving, (SKEW_SECONDS, -SKEW_SECONDS), strict=True)
+    await asyncio.gather(
+        *(
+            site.crew.exchange(worker, "clocks_apart", skew_seconds=skew, grace_seconds=_DRAIN_SECONDS)
+            for worker, skew in pairs
+        )
+    )
+    return f"places {leaving[0].place} and {leaving[1].place}"
+
+
+async def _killed_in(site: Site, script: str, kind: str) -> str:
+    side: Side = site.chance.choice(("request", "reply"))
+    trap = Trap(sha_of(script), side, lambda pid: site.crew.kill(site.crew.by_pid(pid), kind))
+    if not await site.tap.catch(trap, 3 * site.lease):
+        raise NoTarget(f"no {script} came through the tap within three leases")
+    return f"{script} withheld" if side == "request" else f"{script} done, its answer withheld"
+
+
+async def _busy_one(site: Site) -> Worker:
+    async def look() -> list[Worker]:
+        busy = await site.server.ask("HGETALL", site.keys.busy)
+        pids = {int(worker_id.rsplit("-", 2)[1]) for worker_id in busy}
+        return [worker for worker in site.crew.standing() if worker.pid in pids]
+
+    return site.chance.choice(await wait_for(look, 2 * site.lease, "no worker held a lease"))
