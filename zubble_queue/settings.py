@@ -79,10 +79,6 @@ class WorkerSettings(BaseModel):
     pools: Names = ("default",)
     sandboxes: Names = ("bubblewrap",)
     """Backends a task may ask for; `local` does not isolate."""
-    allow_host_verify: bool = False
-    """Whether a task's check may run on this host, outside a sandbox."""
-    allow_open_network: bool = False
-    """Whether a task may ask for `network: open`."""
     feeder: bool = True
     """Whether a worker of this machine may lead the feeding."""
     drain_seconds: float = Field(default=20.0, ge=0.0, le=3_600.0)

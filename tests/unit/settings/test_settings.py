@@ -34,8 +34,6 @@ def test_without_any_source_everything_has_its_default(folder, clean_environment
     assert settings.artifacts_url == str(home / "artifacts")
     assert settings.redis_url is None
     assert settings.worker.sandboxes == ("bubblewrap",)
-    assert not settings.worker.allow_host_verify
-    assert not settings.worker.allow_open_network
     assert settings.origins == {}
 
 
