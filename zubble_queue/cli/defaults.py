@@ -10,6 +10,7 @@ from zubble_queue import registry
 from zubble_queue.cli import models
 from zubble_queue.contracts.envelope import Level, SandboxRequest
 from zubble_queue.contracts.identity import BATCH_NAME_PATTERN
+from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.submission import TaskDefaults
 from zubble_queue.errors import BadInput, UnknownName
 
@@ -29,6 +30,7 @@ def task_defaults(
     temperature: float | None = None,
     sandbox: str | None = None,
     repeats: int = 1,
+    memory: str | None = None,
     labels: Sequence[str] = (),
 ) -> TaskDefaults:
     """The flags, checked.
@@ -36,7 +38,7 @@ def task_defaults(
     Raises:
         BadInput: One sentence per flag that cannot be used.
     """
-    problems = list(_problems(batch, model, level, temperature))
+    problems = list(_problems(batch, model, level, temperature, memory))
     if problems:
         raise BadInput(problems)
     return TaskDefaults(
@@ -47,6 +49,7 @@ def task_defaults(
         budget=budget,
         sandbox=sandbox_request(sandbox),
         repeats=repeats,
+        memory=memory or "write",  # type: ignore[arg-type]  # checked above
         labels=dict(_label_pairs(labels)),
     )
 
@@ -68,13 +71,17 @@ def sandbox_request(backend: str | None) -> SandboxRequest:
     return SandboxRequest() if backend is None else SandboxRequest(backend=backend)
 
 
-def _problems(batch: str, model: str, level: str | None, temperature: float | None) -> Iterator[str]:
+def _problems(
+    batch: str, model: str, level: str | None, temperature: float | None, memory: str | None
+) -> Iterator[str]:
     if batch and not re.fullmatch(BATCH_NAME_PATTERN, batch):
         yield "--batch must be 1 to 100 letters, digits, dots, dashes or underscores, no sign first."
     if not 1 <= len(model) <= 200:
         yield "--model must have 1 to 200 characters."
     if level is not None and level not in get_args(Level):
         yield f"--level must be one of {', '.join(get_args(Level))}, not {level!r}."
+    if memory is not None and memory not in get_args(MemoryMode):
+        yield f"--memory must be one of {', '.join(get_args(MemoryMode))}, not {memory!r}."
     low, high = TEMPERATURES
     if temperature is not None and not low <= temperature <= high:
         yield f"--temperature must be between {low:g} and {high:g}, got {temperature:g}."

@@ -20,6 +20,14 @@ Level = Annotated[
     str | None, typer.Option("--level", metavar="off|low|medium|xhigh", help="Thinking level of the model.")
 ]
 Temperature = Annotated[float | None, typer.Option("--temperature", help="0 to 2; 0 where it is left out.")]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        "--memory",
+        metavar="off|read|write|both",
+        help="Quote earlier runs of the task type in the prompt, and keep this one for later ones.",
+    ),
+]
 MaxIterations = Annotated[int | None, typer.Option("--max-iterations", help="Steps per task, at most 100.")]
 MaxTokens = Annotated[int | None, typer.Option("--max-tokens", help="Tokens per task, at most 500,000.")]
 Minutes = Annotated[float | None, typer.Option("--minutes", help="Wall clock per task, at most 60.")]

@@ -110,6 +110,7 @@ def _default_name(plan: Plan) -> str:
         "zubble",
         defaults.level,
         str(defaults.temperature),
+        defaults.memory,
         defaults.sandbox.model_dump_json(),
         defaults.budget.model_dump_json(),
     )

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from zubble_queue import registry
@@ -14,7 +15,7 @@ from zubble_queue.cli.endpoints import check_endpoints
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.planning import Plan, Work, check_models, embedded_of, read, require_a_way
 from zubble_queue.cli.report import Exit, Report, usd
-from zubble_queue.cli.waiting import progress_bar, stopped_by_signals, until_sealed
+from zubble_queue.cli.waiting import ended, progress_bar, stopped_by_signals, until_sealed
 from zubble_queue.contracts.submission import SubmitReport
 from zubble_queue.dispatcher import Dispatcher
 from zubble_queue.embedded import Crew
@@ -41,19 +42,19 @@ async def submit(plan: Plan, report: Report) -> Exit:
     async with installation(plan.settings, start=plan.wait) as place:
         check_models(work, await place.store.workers())
         if plan.dry_run:
-            return _answer_dry_run(report, work, await _submit(work, place))
+            return _answer_dry_run(report, work, await _submit(work, place, dry_run=True))
         if not plan.wait:
             await _warn_about_idleness(report, work, place)
             return _answer(report, work, await _submit(work, place))
         return await _run(work, place, report)
 
 
-async def _submit(work: Work, place: Installation) -> SubmitReport:
+async def _submit(work: Work, place: Installation, *, dry_run: bool = False) -> SubmitReport:
     dispatcher = Dispatcher(place.store, place.artifacts)
     with progress_bar("submitting") as progress:
         return await dispatcher.submit(
             work.submission,
-            dry_run=work.plan.dry_run,
+            dry_run=dry_run,
             progress=progress.update,
         )
 
@@ -136,6 +137,10 @@ def _fits(worker: WorkerInfo, work: Work) -> bool:
 
 async def _run(work: Work, place: Installation, report: Report) -> Exit:
     """Submit, let our own workers or those of the installation work, and wait."""
+    planned = await _submit(work, place, dry_run=True)
+    if not planned.created and ended(view := await place.store.batch(planned.batch)):
+        report.note(_submitted(planned))
+        return _finished(report, work, replace(planned, dry_run=False), view)
     ours = place.embedded is not None and not crew_is_at_work(place.embedded.folder)
     if ours:
         await _check_machine(work, place)
@@ -143,10 +148,10 @@ async def _run(work: Work, place: Installation, report: Report) -> Exit:
         await _warn_about_idleness(report, work, place)
     done = await _submit(work, place)
     report.note(_submitted(done))
-    view = await (_with_crew(work, place, report) if ours else _watched(work, place))
-    if view is None:
+    sealed = await (_with_crew(work, place, report) if ours else _watched(work, place))
+    if sealed is None:
         return await _detached(report, place, done, resumable_here=ours)
-    return _finished(report, work, done, view)
+    return _finished(report, work, done, sealed)
 
 
 async def _with_crew(work: Work, place: Installation, report: Report) -> BatchView | None:

@@ -99,6 +99,7 @@ def ending_values(ending: Ending | None) -> dict[str, Any] | None:
         "lines_added": ending.lines_added,
         "lines_removed": ending.lines_removed,
         "isolation": ending.isolation,
+        "memory": ending.memory.model_dump(mode="json"),
         "artifacts": dict(ending.artifacts),
     }
 

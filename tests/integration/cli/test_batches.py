@@ -73,8 +73,10 @@ def test_results_are_exported_in_three_formats(mixed):
 def test_submitting_again_creates_only_what_is_new_and_names_conflicts(ready):
     ready.tasks("good-1", "good-2")
     assert ready.submit().code == 0
+    logged = ready.logs()
 
     again = ready.submit("--json")
+    assert ready.logs() == logged, "nothing was left to do, and yet a worker was started"
     assert (again.code, again.json["created"], again.json["existing"]) == (0, 0, 2)
     assert "nothing was created" in again.err
 

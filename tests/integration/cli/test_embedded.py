@@ -9,6 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
+import redis
 
 from zubble_queue.embedded import Embedded
 from zubble_queue.errors import CannotStart
@@ -93,14 +94,15 @@ def test_the_last_one_to_leave_stops_the_server(ready):
 
 
 def test_data_survives_a_server_that_was_killed(ready):
-    ready.tasks("good-1")
-    assert ready.submit().code == 0
-    with Embedded(ready.embedded):
+    with Embedded(ready.embedded) as embedded:
+        with redis.Redis.from_url(embedded.url) as client:
+            client.set("kept", "yes")
         (pid,) = ready.server()
         os.kill(pid, signal.SIGKILL)
         ready.wait_until(lambda: not ready.server(), "the server is gone")
 
-    assert sealed(ready) == 1
+    with Embedded(ready.embedded), redis.Redis.from_url(embedded.url) as client:
+        assert client.get("kept") == b"yes"
 
 
 def test_a_stale_socket_is_replaced(ready):
