@@ -17,11 +17,12 @@ import structlog
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import UNVERIFIED_STOPS, Ending, Stop, Verdict
 from zubble_queue.contracts.envelope import BlobRef
+from zubble_queue.contracts.memory import MemoryEntry, MemoryUse, namespace, reads, writes
 from zubble_queue.contracts.model import estimate_tokens
 from zubble_queue.contracts.record import Claim
 from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.errors import InfraError, JobError, LeaseLost, ModelUnavailable
-from zubble_worker import journal, worktree
+from zubble_worker import journal, memory, worktree
 from zubble_worker.books import AttemptBooks, kept_branch
 from zubble_worker.check import SandboxChecker
 from zubble_worker.contact import Gate, patiently
@@ -174,6 +175,7 @@ class Attempt:
         )
         await self._preflight(place.checker)
         await self._take_up(place.sandbox)
+        await self._recall()
         await self._books.baseline(place.sandbox)
         self._loop = loop = AgentLoop(
             self._transcript,
@@ -237,6 +239,23 @@ class Attempt:
         )
         await self._record("restarted", resumed_from=at, step=self._transcript.step, text=text)
 
+    async def _recall(self) -> None:
+        """Quote earlier runs of the task type, once per task: a restored transcript has them already."""
+        if not reads(self._envelope.memory) or self._transcript.memory_read is not None:
+            return
+        facts = namespace(self._envelope.task_type)
+        entries = await patiently(lambda: self._tools.store.load_facts(facts))
+        opening = estimate_tokens(self._transcript.job.opening()[-1].content)
+        room = self._envelope.task.context_budget_tokens - opening
+        found = memory.recalled(self._envelope, entries, room_tokens=room)
+        await self._record("memory_read", namespace=facts, read=list(found.read), text=found.text)
+
+    async def _memory_of(self, ending: Ending) -> MemoryEntry | None:
+        if not writes(self._envelope.memory):
+            return None
+        trials = await patiently(lambda: self._tools.store.journal(self._envelope.task_id))
+        return memory.entry_of(self._envelope, ending, trials, round_=self._claim.lease.round)
+
     def _doom_loop(self) -> DoomLoop:
         """With the calls of the attempts before, or the same loop would get a fresh three."""
         doom_loop = DoomLoop()
@@ -253,7 +272,8 @@ class Attempt:
 
     async def _seal(self, stopped: Stopped, checked: CheckResult | None = None) -> Done:
         ending = await self._ending(stopped, checked)
-        await patiently(lambda: self._tools.store.seal(self._claim.lease, ending))
+        kept = await self._memory_of(ending)
+        await patiently(lambda: self._tools.store.seal(self._claim.lease, ending, kept))
         _log.info("sealed", action="task_sealed", task_id=self._envelope.task_id, outcome=ending.outcome)
         return Done("sealed", ending)
 
@@ -282,6 +302,7 @@ class Attempt:
             lines_added=changed.added,
             lines_removed=changed.removed,
             isolation=self._envelope.sandbox.backend if self._place else "",
+            memory=MemoryUse(mode=self._envelope.memory, read=self._transcript.memory_read or ()),
             artifacts=artifacts,
         )
 

@@ -30,12 +30,14 @@ class Job:
     envelope: TaskEnvelope
     instructions: str
 
-    def opening(self) -> list[Message]:
-        """The prompt before anything has happened."""
+    def opening(self, memory: str = "") -> list[Message]:
+        """The prompt before anything has happened; `memory` quotes earlier runs."""
         task = self.envelope.task
         parts = ["TASK", task.description]
         if self.instructions:
             parts += ["", "INSTRUCTIONS", self.instructions]
+        if memory:
+            parts += ["", memory]
         parts += ["", "SUCCESS CRITERIA", task.success_criteria]
         return [Message("system", structured.SYSTEM_PROMPT), Message("user", "\n".join(parts))]
 
@@ -46,6 +48,10 @@ class Transcript:
 
     job: Job
     turns: list[Message] = field(default_factory=list)
+    memory: str = ""
+    """Earlier runs, as the prompt quotes them."""
+    memory_read: tuple[str, ...] | None = None
+    """Ids of the runs that are quoted; None while memory was not asked."""
     plan: PlanLedger = field(default_factory=PlanLedger)
     journal: list[JournalEntry] = field(default_factory=list)
     dispatched: list[tuple[str, str]] = field(default_factory=list)
@@ -85,18 +91,21 @@ class Transcript:
         return whole
 
     def _whole(self, turns: list[Message], left: Left) -> list[Message]:
-        messages = [*self.job.opening(), *turns]
+        messages = [*self.job.opening(self.memory), *turns]
         last = messages[-1]
-        messages[-1] = Message(last.role, f"{last.content}\n\n{self._memory(left)}")
+        messages[-1] = Message(last.role, f"{last.content}\n\n{self._session_memory(left)}")
         return messages
 
-    def _memory(self, left: Left) -> str:
+    def _session_memory(self, left: Left) -> str:
         iterations = self.job.envelope.budget.max_iterations - self.step
         return (
             f"SESSION MEMORY\n{self.plan.render()}\n"
             f"LEFT: {iterations} iterations after this one, {left.tokens} tokens, "
             f"{left.seconds:.0f} seconds, ${left.micro_usd / MICRO:.4f}"
         )
+
+    def _memory_read(self, data: dict[str, Any]) -> None:
+        self.memory, self.memory_read = data["text"], tuple(data["read"])
 
     def _call_started(self, data: dict[str, Any]) -> None:
         self.step = data["step"]
@@ -155,6 +164,7 @@ def _droppable(message: Message) -> bool:
 
 
 _HANDLERS: Final[dict[str, Callable[[Transcript, dict[str, Any]], None]]] = {
+    "memory_read": Transcript._memory_read,  # noqa: SLF001
     "call_started": Transcript._call_started,  # noqa: SLF001
     "call_finished": Transcript._call_finished,  # noqa: SLF001
     "format_error": Transcript._format_error,  # noqa: SLF001

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from zubble_queue.contracts.frozen import FrozenMap
+from zubble_queue.contracts.memory import MemoryUse
 from zubble_queue.contracts.task import TaskInput, TaskOutput
 
 MICRO: Final = 1_000_000
@@ -104,6 +105,7 @@ class Ending(BaseModel):
     lines_removed: int = Field(default=0, ge=0)
     isolation: str = ""
     """The sandbox that was really there: `bubblewrap`, or an exception the worker allowed, as `local`."""
+    memory: MemoryUse = MemoryUse()
     artifacts: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
     """Name to reference: trajectory, work_tree."""
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.frozen import FrozenMap
+from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.task import LoopBudget, TaskInput
 
 ENVELOPE_VERSION: Final = 1
@@ -103,6 +104,8 @@ class TaskEnvelope(BaseModel):
     preflight: Literal["off", "once"] = "once"
     """`once`: before the first call the verify command must run and must fail on the untouched tree."""
     task_type: str = Field(default="task", pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")
+    memory: MemoryMode = "write"
+    """Whether earlier runs of the task type are quoted to this one, and this one is kept for later ones."""
     tenant: str = Field(default="default", pattern=identity.BATCH_NAME_PATTERN)
     labels: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from zubble_queue.contracts.envelope import Level, SandboxRequest, TaskEnvelope
+from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.task import LoopBudget
 
@@ -21,6 +22,7 @@ class TaskDefaults:
     budget: LoopBudget = field(default_factory=LoopBudget)
     sandbox: SandboxRequest = field(default_factory=SandboxRequest)
     repeats: int = 1
+    memory: MemoryMode = "write"
     tenant: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
 

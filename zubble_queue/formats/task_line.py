@@ -20,6 +20,7 @@ from zubble_queue.contracts.envelope import (
     TaskEnvelope,
     VerifySpec,
 )
+from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.model import estimate_tokens
 from zubble_queue.contracts.submission import Parcel, TaskDefaults
 from zubble_queue.contracts.task import ACTUATORS, LoopBudget, TaskInput
@@ -75,7 +76,7 @@ class VerifyLine(BaseModel):
     files: Files = Field(default_factory=dict)
     """Mounted read-only at /verify."""
     timeout_seconds: int = 120
-    location: Literal["copy", "environment", "host"] = "copy"
+    location: Literal["copy"] = "copy"
 
 
 class TaskLine(BaseModel):
@@ -104,6 +105,7 @@ class TaskLine(BaseModel):
     temperature: float | None = None
     repeats: int | None = Field(default=None, ge=1, le=REPEATS_MAX)
     task_type: str = "task"
+    memory: MemoryMode | None = None
     verify_each_step: bool = False
     preflight: Literal["off", "once"] = "once"
     labels: dict[str, str] = Field(default_factory=dict)
@@ -176,6 +178,7 @@ class Builder:
             "verify_each_step": task.verify_each_step,
             "preflight": task.preflight,
             "task_type": task.task_type,
+            "memory": task.memory or defaults.memory,
             "tenant": defaults.tenant,
             "labels": {**defaults.labels, **task.labels},
         }

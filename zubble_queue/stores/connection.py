@@ -101,13 +101,17 @@ class Connection:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._scripts[script](keys=keys, args=values)
 
-    async def _refuse_when_full(self) -> None:
-        """Raises StoreUnavailable when more than 80 % of maxmemory is used; asks at most once a second."""
+    async def _nearly_full(self) -> bool:
+        """Whether more than 80 % of maxmemory is used; asks at most once a second."""
         now = time.monotonic()
         if now - self._full_checked >= _FULL_CHECK_SECONDS:
             self._full = used_share(await self._do("INFO", "memory")) > FULL_SHARE
             self._full_checked = now
-        if self._full:
+        return self._full
+
+    async def _refuse_when_full(self) -> None:
+        """Raises StoreUnavailable when Redis is nearly full."""
+        if await self._nearly_full():
             raise StoreUnavailable(
                 f"Redis at {self._where} is more than {FULL_SHARE:.0%} full: "
                 "raise maxmemory or wait until records expire."

@@ -57,6 +57,8 @@ KEY_KINDS: Final = (
     KeyKind(
         "preflight:*", "string", Lifetime.ALWAYS, "record_ttl; one per content that passed its preflight"
     ),
+    KeyKind("memory:*", "list", Lifetime.ALWAYS, "record_ttl from the last run; the newest 50, 8 KiB each"),
+    KeyKind("memories", "zset", Lifetime.ALWAYS, "one entry per task type that is remembered"),
     KeyKind("wake", "list", Lifetime.ALWAYS, "one entry"),
 )
 
@@ -71,6 +73,7 @@ class Keys:
         self.leases = self.prefix + "leases"
         self.busy = self.prefix + "busy"
         self.workers = self.prefix + "workers"
+        self.memories = self.prefix + "memories"
         self.wake = self.prefix + "wake"
 
     def task(self, task_id: str, part: str = "") -> str:
@@ -87,6 +90,9 @@ class Keys:
 
     def preflight(self, content_hash: str) -> str:
         return self.prefix + "preflight:" + content_hash
+
+    def facts(self, namespace: str) -> str:
+        return self.prefix + namespace
 
     def changes(self, batch: str) -> str:
         """A channel, not a key."""

@@ -10,6 +10,7 @@ from zubble_queue.contracts.ending import Ending, Usage
 from zubble_queue.contracts.envelope import ENVELOPE_VERSION, Header, TaskEnvelope
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
+from zubble_queue.contracts.memory import MEMORY_ENTRIES, MEMORY_ENTRY_BYTES, MemoryEntry
 from zubble_queue.contracts.record import (
     Checkpoint,
     Claim,
@@ -137,10 +138,19 @@ class Leasing(Reading):
         text = entry.model_dump_json()
         _kept(lease, await self._run("record", lease.task_id, lease.token, JOURNAL_ENTRIES, text))
 
-    async def seal(self, lease: Lease, ending: Ending) -> None:
+    async def seal(self, lease: Lease, ending: Ending, memory: MemoryEntry | None = None) -> None:
         """End the task's round: its ending, its worklog entry and its batch's counters in one step.
 
         The usage of record is the ledger's, not the ending's; calls still open are charged in full.
+
+        Args:
+            lease: The right to seal it.
+            ending: How it ended.
+            memory: What later runs of its task type may know, at most MEMORY_ENTRY_BYTES; left out when
+                Redis is nearly full.
+
+        Raises:
+            ValueError: The memory is too long.
         """
         phases = [part for name, time in ending.seconds.items() for part in (name, micro(time))]
         arguments = (
@@ -149,6 +159,7 @@ class Leasing(Reading):
             codec.ending_json(ending),
             await self._worklog_entry(lease, ending),
             self._events_ttl(ending),
+            *await self._memory_arguments(memory),
             *phases,
         )
         _kept(lease, await self._run("seal", lease.task_id, lease.token, *arguments))
@@ -172,6 +183,14 @@ class Leasing(Reading):
     def _events_ttl(self, ending: Ending) -> int:
         ttl = self._options.record_ttl_seconds
         return min(ttl, KEPT_ELSEWHERE_SECONDS) if "trajectory" in ending.artifacts else ttl
+
+    async def _memory_arguments(self, memory: MemoryEntry | None) -> tuple[str, int, str]:
+        if memory is None or await self._nearly_full():
+            return "", 0, ""
+        text = memory.model_dump_json()
+        if (size := len(text.encode())) > MEMORY_ENTRY_BYTES:
+            raise ValueError(f"a memory of {size:,} bytes; {MEMORY_ENTRY_BYTES:,} is the most")
+        return memory.task_type, MEMORY_ENTRIES, text
 
     async def _worklog_entry(self, lease: Lease, ending: Ending) -> str:
         usage_fields = (f"usage:{name}" for name in codec.USAGE_FIELDS)

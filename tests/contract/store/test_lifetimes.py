@@ -3,11 +3,27 @@
 from zubble_queue.contracts.ending import Ending, Stop
 from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.journal import JournalEntry
+from zubble_queue.contracts.memory import MemoryEntry
 from zubble_queue.contracts.record import Checkpoint, WorkerInfo
 from zubble_queue.stores.keys import KEY_KINDS, Lifetime
 
 WORKER = WorkerInfo(worker_id="w", version="1", host="h", pid=1, slots=4, busy=0)
 TRIAL = JournalEntry(step=1, command="ls", exit_code=0, result_summary="", category="diagnostic", time=1.0)
+
+
+def remembered(lease):
+    return MemoryEntry(
+        task_type="task",
+        batch=lease.batch,
+        task_id=lease.task_id,
+        source_id="sealed",
+        repeat=1,
+        round=1,
+        model="m",
+        outcome="verified",
+        time=1.0,
+        trials=(TRIAL,),
+    )
 
 
 async def use_everything(world):
@@ -25,7 +41,7 @@ async def use_everything(world):
         lease, Checkpoint(seq=1, segments=(BlobRef(ref="sha256:" + "0" * 64, size=1),))
     )
     await world.store.set_preflighted("0" * 64)
-    await world.store.seal(lease, world.passed)
+    await world.store.seal(lease, world.passed, remembered(lease))
     await world.claim()
 
 

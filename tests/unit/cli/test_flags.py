@@ -34,6 +34,7 @@ def folder(tmp_path, monkeypatch):
         (["--minutes", "1", "--max-wallclock-seconds", "9"], "--minutes and --max-wallclock-seconds exclude"),
         (["--level", "huge"], "--level must be one of off, low, medium, xhigh, not 'huge'."),
         (["--temperature", "3"], "--temperature must be between 0 and 2, got 3."),
+        (["--memory", "yes"], "--memory must be one of off, read, write, both, not 'yes'."),
         (["--batch", "no spaces"], "--batch must be 1 to 100 letters"),
         (["--sandbox", "cage"], "Unknown sandbox 'cage'; known: bubblewrap, local."),
         (["--env", "cage"], "Unknown sandbox 'cage'; known: bubblewrap, local."),

@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- id, token, outcome, tokens saved, ending, worklog, seconds to keep the events, then pairs of phase and
--- microseconds -> 1, or 0 if the lease is lost
+-- id, token, outcome, tokens saved, ending, worklog, seconds to keep the events, task type to remember it by
+-- or '', most entries of that type, memory entry, then pairs of phase and microseconds
+-- -> 1, or 0 if the lease is lost
 local id, token = arg(1), arg(2)
 local key = task_key(id)
 local record = fields(key, 'state', 'sealed_by', 'batch')
@@ -13,9 +14,18 @@ local batch = record[3]
 charge_wallclock(id)
 redis.call('HSET', key, 'sealed_by', token, 'worklog', arg(6))
 redis.call('HINCRBY', batch_key(batch), 'tokens_saved', arg(4))
-for at = 8, #ARGV - 3, 2 do
+for at = 11, #ARGV - 3, 2 do
   redis.call('HINCRBY', batch_key(batch), 'phase:' .. arg(at), arg(at + 1))
 end
 seal(id, batch, 'running', arg(3), arg(5))
 redis.call('EXPIRE', key .. ':events', arg(7))
+if arg(8) ~= '' then
+  local memory, memories = P .. 'memory:' .. arg(8), P .. 'memories'
+  redis.call('RPUSH', memory, arg(10))
+  redis.call('LTRIM', memory, '-' .. arg(9), -1)
+  redis.call('EXPIRE', memory, RECORD_TTL)
+  redis.call('ZADD', memories, int(NOW), arg(8))
+  redis.call('ZREMRANGEBYSCORE', memories, '-inf', int(NOW - RECORD_TTL * 1000000))
+  redis.call('EXPIRE', memories, RECORD_TTL)
+end
 return 1
