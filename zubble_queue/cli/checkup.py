@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from zubble_queue import registry
-from zubble_queue.cli.endpoints import endpoint_problem
+from zubble_queue.cli.endpoints import endpoint_problem, key_problems
 from zubble_queue.cli.installation import installation
 from zubble_queue.cli.models import unpriced
 from zubble_queue.cli.report import Exit, Report
@@ -191,20 +191,12 @@ def _seccomp() -> Finding:
 def _models(models: Mapping[str, ModelConfig]) -> Iterator[Finding]:
     if not models:
         yield Finding("models", "failed", "none is defined", "Add a [models.NAME] table to zubble.toml.")
-    unknown = unpriced(models, models)
+    problems = {**unpriced(models, models), **dict(key_problems(models))}
     for name, config in sorted(models.items()):
         found = f"{config.backend} at {config.base_url or config.script}"
-        problem = _key_problem(config) or unknown.get(name, "") or _silence(config)
+        problem = problems.get(name) or _silence(config)
         yield Finding(f"model {name}", "failed" if problem else "ok", found, problem)
 
 
 def _silence(config: ModelConfig) -> str:
     return endpoint_problem(config.base_url) if config.base_url else ""
-
-
-def _key_problem(config: ModelConfig) -> str:
-    if config.api_key_env is not None and not os.environ.get(config.api_key_env):
-        return f"Set the environment variable {config.api_key_env}."
-    if config.api_key_file is not None and not os.access(config.api_key_file, os.R_OK):
-        return f"Make the file {config.api_key_file} readable."
-    return ""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import http.client
+import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from zubble_queue.errors import CannotStart
@@ -29,6 +30,15 @@ async def check_endpoints(models: Mapping[str, ModelConfig]) -> None:
             continue
         if problem := await asyncio.to_thread(endpoint_problem, config.base_url):
             raise CannotStart(f"Model {name!r}: {problem}")
+
+
+def key_problems(models: Mapping[str, ModelConfig]) -> Iterator[tuple[str, str]]:
+    """Models whose key is not where their table says; a worker does not start with one of them."""
+    for name, config in sorted(models.items()):
+        if config.api_key_env is not None and not os.environ.get(config.api_key_env):
+            yield name, f"set the environment variable {config.api_key_env}."
+        if config.api_key_file is not None and not os.access(config.api_key_file, os.R_OK):
+            yield name, f"make the file {config.api_key_file} readable."
 
 
 def endpoint_problem(base_url: str) -> str:

@@ -40,6 +40,11 @@ class Installation:
 
         return ArtifactStore(self.settings.artifacts_url)
 
+    def revive(self) -> None:
+        """Start the embedded server again if it died; a server of the user's is not ours to start."""
+        if self.embedded is not None:
+            self.embedded.revive()
+
     @property
     def url(self) -> str:
         assert self.settings.redis_url is not None

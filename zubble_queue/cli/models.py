@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
@@ -37,11 +38,10 @@ def _price(text: str | None) -> object:
         raise BadInput(["--endpoint needs --price: free, or IN/OUT in US dollars per million tokens."])
     if text == "free":
         return text
-    try:
-        prompt, completion = (float(part) for part in text.split("/"))
-    except ValueError as broken:
-        raise BadInput([f"--price must be free or IN/OUT, as in 3/15, not {text!r}."]) from broken
-    return {"input": prompt, "output": completion}
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)", text)
+    if found is None:
+        raise BadInput([f"--price must be free or IN/OUT, as in 3/15 or 0.25/1.5, not {text!r}."])
+    return {"input": float(found[1]), "output": float(found[2])}
 
 
 def check_known(

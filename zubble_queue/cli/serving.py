@@ -59,6 +59,7 @@ async def _serve(
 ) -> None:
     announced = False
     while not stop.is_set():
+        place.revive()
         crew.check()
         if not announced and (workers := await _alive(place)):
             announced = True

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from zubble_queue import registry
 from zubble_queue.cli import models, views
-from zubble_queue.cli.endpoints import check_endpoints
+from zubble_queue.cli.endpoints import check_endpoints, key_problems
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.planning import Plan, Work, check_models, embedded_of, read, require_a_way
 from zubble_queue.cli.report import Exit, Report, usd
@@ -20,7 +20,7 @@ from zubble_queue.contracts.submission import SubmitReport
 from zubble_queue.dispatcher import Dispatcher
 from zubble_queue.embedded import Crew
 from zubble_queue.embedded.crew import crew_is_at_work, keep_model, worker_environment
-from zubble_queue.errors import CannotStart
+from zubble_queue.errors import BadInput, CannotStart
 from zubble_queue.feeder import ROLE
 
 if TYPE_CHECKING:
@@ -124,8 +124,17 @@ async def _warn_about_idleness(report: Report, work: Work, place: Installation) 
         report.note("Warning: no worker is alive; the tasks wait until one starts.")
     elif not fitting:
         report.note("Warning: no living worker knows the model and the sandbox of these tasks.")
+    for name in _differing(workers, work):
+        report.note(f"Warning: a worker defines the model {name!r} otherwise than this machine does.")
     if await place.store.leader(ROLE) is None:
         report.note("Warning: nobody feeds the queue; start `zubble worker` or `zubble dispatcher`.")
+
+
+def _differing(workers: Sequence[WorkerInfo], work: Work) -> list[str]:
+    """Models whose definition here, which decided about prices and levels, is not that of every worker."""
+    ours = {name: config.public_hash() for name, config in work.models.items()}
+    theirs = {(name, digest) for worker in workers for name, digest in worker.models.items()}
+    return sorted({name for name, digest in theirs if ours.get(name, digest) != digest})
 
 
 def _fits(worker: WorkerInfo, work: Work) -> bool:
@@ -162,7 +171,12 @@ async def _with_crew(work: Work, place: Installation, report: Report) -> BatchVi
         keep_model(folder, work.plan.defaults.model, work.plan.endpoint)
     environment = worker_environment(place.settings, place.url, work.models, work.plan.slots)
     with Crew(folder, environment, work.plan.workers or default_workers()) as crew:
-        view = await _watched(work, place, look_after=crew.check)
+
+        def look_after() -> None:
+            place.revive()
+            crew.check()
+
+        view = await _watched(work, place, look_after)
         if view is None:
             report.note("Handing the running tasks over; Ctrl-C again leaves at once.")
     return view
@@ -180,6 +194,8 @@ async def _check_machine(work: Work, place: Installation) -> None:
     """The workers will be here, so what they need can be looked at before anything is created."""
     envelopes = [parcel.envelope for parcel in work.parcels]
     await check_sandboxes(place.settings, {envelope.sandbox.backend for envelope in envelopes})
+    if problems := [f"Model {name!r}: {text}" for name, text in key_problems(work.models)]:
+        raise BadInput(problems)
     used = {envelope.model for envelope in envelopes}
     await check_endpoints({name: config for name, config in work.models.items() if name in used})
 

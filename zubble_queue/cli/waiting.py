@@ -96,13 +96,15 @@ def stopped_by_signals() -> Iterator[asyncio.Event]:
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    loop.add_signal_handler(signal.SIGINT, on_signal)
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    with contextlib.suppress(NotImplementedError):  # Windows: there Ctrl-C interrupts at once
+        loop.add_signal_handler(signal.SIGINT, on_signal)
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
     try:
         yield stop
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        loop.remove_signal_handler(signal.SIGTERM)
+        with contextlib.suppress(NotImplementedError):
+            loop.remove_signal_handler(signal.SIGINT)
+            loop.remove_signal_handler(signal.SIGTERM)
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import os
 import re
@@ -87,6 +86,8 @@ class Folder:
 
 def try_lock(handle: int, *, exclusive: bool) -> bool:
     """Whether the lock was to be had at once."""
+    import fcntl  # noqa: PLC0415  # not on Windows, from where one may submit to a Redis of one's own
+
     try:
         fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
     except OSError as refused:

@@ -65,6 +65,13 @@ class Embedded:
             os.close(self._use)
             self._use = None
 
+    def revive(self) -> None:
+        """Start the server again if it died while we use it; its data is all there. Raises CannotStart."""
+        if not _connects(self.folder.socket):
+            with self.folder.starting():
+                if not _connects(self.folder.socket):
+                    self._start()
+
     def _start(self) -> None:
         log_path = self.folder.logs / "server.log"
         with log_path.open("wb") as log:

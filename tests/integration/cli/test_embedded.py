@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from zubble_queue.embedded import Embedded
+from zubble_queue.embedded import Crew, Embedded
+from zubble_queue.embedded.folder import Folder
 from zubble_queue.errors import CannotStart
 
 
@@ -71,6 +72,29 @@ def test_a_worker_that_dies_is_replaced_and_every_task_is_sealed_once(working):
 
     assert (said.code, said.json["outcomes"]) == (0, {"verified": 4})
     assert said.json["requeues"] >= 1
+
+
+def test_a_server_that_dies_in_the_middle_is_started_again_and_nothing_is_lost(working):
+    user, process = working
+    (server,) = user.server()
+
+    os.kill(server, signal.SIGKILL)
+    said = user.finish(process)
+
+    assert (said.code, said.json["outcomes"]) == (0, {"verified": 4}), user.logs()
+
+
+def test_a_worker_that_cannot_start_is_said_in_its_own_words(ready):
+    ready.tasks("good-1")
+    other = ready.write("other.toml", "[worker]\nslots = -1\n")
+    crew = Crew(Folder(ready.embedded), {**ready.environment, "ZUBBLE_CONFIG": str(other)}, 1)
+
+    with Embedded(ready.embedded), crew, pytest.raises(CannotStart) as caught:
+        ready.wait_until(crew.check, "the crew gives up")
+
+    assert str(caught.value) == (
+        f"A local worker cannot start. {other}: worker.slots: input should be greater than or equal to 1."
+    )
 
 
 def test_the_folder_is_private_and_nothing_listens_on_tcp(ready):
