@@ -25,9 +25,9 @@ class Lease:
     epoch: int
     token: str
     pid: int
-    claimed: float
-    """Seconds since the epoch by the server's clock."""
     round: int
+    claimed: float = 0.0
+    """Seconds since the epoch by the server's clock."""
     end: str = ""
     """sealed, lost, released; empty while it is held."""
     ended: float = 0.0
@@ -81,6 +81,8 @@ class History:
         self.round = int(fields.get("round", self.round))
         if "token" in fields:
             self._claim(fields)
+        if "mark" in fields and self.lease is not None and not self.lease.claimed:
+            self.lease.claimed = int(fields["mark"]) / _MICRO
         if "sealed_by" in fields:
             self._sealed_by = fields["sealed_by"]
             self._guard(self._sealed_by.split(":")[0], "seal")
@@ -119,7 +121,6 @@ class History:
                 epoch=int(fields["epoch"]),
                 token=fields["token"],
                 pid=int(fields["worker"].rsplit("-", 2)[1]),
-                claimed=int(fields["mark"]) / _MICRO,
                 round=self.round,
             )
         )

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 
 import structlog
 
 from zubble_queue import __version__
 from zubble_queue.contracts.envelope import Header
-from zubble_queue.contracts.record import Refused, WorkerInfo
+from zubble_queue.contracts.record import Claim, Refused, WorkerInfo
 from zubble_queue.errors import StoreUnavailable
 from zubble_worker.attempt import Attempt, Done
+from zubble_worker.contact import patiently
 from zubble_worker.tools import Tools
 
 _log = structlog.get_logger(__name__)
@@ -39,10 +41,12 @@ class Service:
         """Claim and carry to its end; a message that announces nothing any more is dropped."""
         if self.draining:
             return Done("dropped", cause="draining")
-        claim = await self._tools.store.claim(header, worker_id=self._tools.worker_id)
+        claim = await self._claim(header)
         if isinstance(claim, Refused):
             _log.info("dropped", action="message_dropped", task_id=header.task_id, reason=claim.reason)
             return Done("dropped", cause=claim.reason)
+        if self.draining:  # since the claim was sent
+            return await self._give_back(claim)
         attempt = Attempt(claim, self._tools)
         task = asyncio.ensure_future(attempt.run())
         self._running[attempt] = task
@@ -50,6 +54,18 @@ class Service:
             return await task
         finally:
             del self._running[attempt]
+
+    async def _claim(self, header: Header) -> Claim | Refused:
+        """Under one lease id: a claim whose answer was lost may have been granted, and is found again."""
+        lease_id, worker_id = secrets.token_hex(16), self._tools.worker_id
+        return await patiently(
+            lambda: self._tools.store.claim(header, worker_id=worker_id, lease_id=lease_id)
+        )
+
+    async def _give_back(self, claim: Claim) -> Done:
+        cause = "handover"
+        await patiently(lambda: self._tools.store.release(claim.lease, cause=cause, charge=False))
+        return Done("released", cause=cause)
 
     def drain(self) -> None:
         """Claim nothing more, and let the feeder know at once."""

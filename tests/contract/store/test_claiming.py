@@ -47,6 +47,20 @@ async def test_the_same_lease_id_may_ask_again_after_a_lost_answer(world):
     assert (await world.store.batch("b")).states == {"running": 1}
 
 
+async def test_asking_again_begins_the_lease_and_the_wall_clock_anew(world):
+    await world.submit("a")
+    header = await world.announce_one()
+    lease = (await world.store.claim(header, worker_id="w", lease_id="f" * 32)).lease
+    await world.expire(lease)
+    await world.admin.hincrby(world.keys.task(lease.task_id), "mark", -30_000_000)
+
+    await world.store.claim(header, worker_id="w", lease_id="f" * 32)
+
+    assert (await world.store.reap()).requeued == ()
+    await world.store.renew(lease)
+    assert int(await world.field(lease.task_id, "wallclock")) < 30_000_000
+
+
 async def test_an_unknown_task_is_refused(world):
     header = world.envelope("b", "ghost").header(epoch=1)
 

@@ -25,13 +25,17 @@ local function refusal()
 end
 
 local function grant()
-  redis.call('HSET', key, 'epoch', int(attempt), 'token', token, 'worker', worker, 'mark', int(NOW), 'push', 0)
+  redis.call('HSET', key, 'epoch', int(attempt), 'token', token, 'worker', worker, 'push', 0)
   redis.call('HSETNX', key, 'claimed', int(NOW))
-  redis.call('ZADD', P .. 'leases', int(NOW + LEASE), id)
   redis.call('ZREM', P .. 'announced', id)
   redis.call('ZREM', batch_key(batch) .. ':waiting', id)
   redis.call('HINCRBY', P .. 'busy', worker, 1)
   move(id, batch, 'queued', 'running')
+end
+
+local function begin()
+  redis.call('HSET', key, 'mark', int(NOW))
+  redis.call('ZADD', P .. 'leases', int(NOW + LEASE), id)
 end
 
 local asked_again = state == 'running' and record[5] == token
@@ -42,6 +46,7 @@ if not asked_again then
   end
   grant()
 end
+begin()
 
 local given = fields(key, 'batch', 'round', 'envelope', 'wallclock', 'checkpoint', 'last_seq', 'previous_end',
   'usage:calls', 'usage:estimated_calls', 'usage:prompt_tokens', 'usage:completion_tokens', 'usage:cached_tokens',
