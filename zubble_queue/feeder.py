@@ -127,6 +127,7 @@ class Feeder:
         self._contact.answered()
 
     async def _feed(self) -> None:
+        await self._store.seal_over_ceiling()
         missing = wanted(await self._store.workers()) - await self._store.announced()
         if missing > 0:
             self._unsent += await self._store.announce(missing)

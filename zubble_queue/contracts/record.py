@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 from zubble_queue.contracts.ending import Ending, Usage
 from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
 from zubble_queue.contracts.frozen import FrozenMap
+from zubble_queue.contracts.tuning import Tuning
 
 _VIEW = ConfigDict(frozen=True, extra="forbid")
 
@@ -60,6 +61,27 @@ class TaskView(BaseModel):
         return self.ending.outcome if self.ending else None
 
 
+class PastRound(BaseModel):
+    """How an earlier round of a task ended; its seal stays as it was."""
+
+    model_config = _VIEW
+
+    round: int
+    attempts: int
+    """Leases taken up to its end, those of earlier rounds included."""
+    worker: str
+    claimed_at: float | None
+    sealed_at: float | None
+    usage: Usage
+    """Settled in this round alone."""
+    ending: Ending
+
+
+OnCeiling = Literal["pause", "seal"]
+"""What becomes of tasks at the ceiling of their batch or tenant: `pause` keeps them until it is raised."""
+Ceiling = Literal["batch_spend", "tenant_spend"]
+
+
 class BatchInfo(BaseModel):
     """What a batch was created with."""
 
@@ -71,6 +93,13 @@ class BatchInfo(BaseModel):
     source: str = ""
     """The file's name, without its folder."""
     labels: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
+    max_spend_usd: float | None = Field(default=None, gt=0, le=1_000_000, allow_inf_nan=False)
+    """The ceiling of all its tasks together, at its creation; None: none. `zubble budget` changes it."""
+    on_ceiling: OnCeiling = "pause"
+    max_retries: int = Field(default=0, ge=0, le=10)
+    """How often a task that ends unverified is tried again, within what is left of its budget."""
+    tuning: Tuning = Tuning()
+    """At its creation; `zubble batch set` changes it."""
 
 
 class BatchView(BaseModel):
@@ -79,8 +108,9 @@ class BatchView(BaseModel):
     model_config = _VIEW
 
     info: BatchInfo
-    state: Literal["loading", "open", "cancelled", "done"]
-    """`done`: every task of it is sealed."""
+    state: Literal["loading", "open", "paused", "cancelled", "done"]
+    """`done`: every task of it is sealed; `paused`: nothing of it is begun until it is resumed."""
+    tuning: Tuning = Tuning()
     created_at: float
     total: int
     states: FrozenMap[str, int]
@@ -91,6 +121,8 @@ class BatchView(BaseModel):
     tokens_saved: int
     phase_seconds: FrozenMap[str, float]
     """Sums over sealed tasks of Ending.seconds."""
+    ceiling_reached: Ceiling | None = None
+    """What keeps its waiting tasks from being fed, until it is raised."""
     requeues: int
     """Leases that were reaped or released; each is one attempt more than a quiet run needs."""
 
@@ -195,15 +227,26 @@ class Reserved:
     """A reservation that was granted, by its id."""
 
     call_id: str
+    micro_usd: int
+    """What was reserved; less than asked for where the ceiling of the batch or tenant allows no more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """Not now: other calls' open reservations are in the way. Ask again after the next settlement."""
+
+    limit: Ceiling
 
 
 @dataclass(frozen=True, slots=True)
 class OverLimit:
     """A reservation that was refused, and what is left."""
 
-    limit: Literal["tokens", "spend"]
+    limit: Literal["tokens", "spend", "batch_spend", "tenant_spend"]
     left: int
     """Tokens or micro-USD that are neither settled nor reserved."""
+    pauses: bool = False
+    """Whether the task is to wait until the ceiling is raised, instead of ending."""
 
 
 @dataclass(frozen=True, slots=True)

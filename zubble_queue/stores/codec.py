@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from zubble_queue.contracts.budget import AccountKind, BudgetView
 from zubble_queue.contracts.ending import MICRO, Ending, Usage
 from zubble_queue.contracts.envelope import Header, TaskEnvelope
 from zubble_queue.contracts.record import BatchInfo, BatchView, TaskState, TaskView
@@ -48,9 +49,9 @@ def usage(values: Sequence[str | None]) -> Usage:
     return Usage(**{name: int(value or 0) for name, value in zip(USAGE_FIELDS, values, strict=True)})
 
 
-def max_micro_usd(budget: LoopBudget) -> int:
-    """The ceiling in whole micro-USD, rounded down but never to nothing."""
-    return max(1, int(Decimal(str(budget.max_spend_usd)) * MICRO))
+def micro_usd(usd: float) -> int:
+    """A ceiling in whole micro-USD, rounded down but never to nothing."""
+    return max(1, int(Decimal(str(usd)) * MICRO))
 
 
 def task_arguments(envelope: TaskEnvelope) -> tuple[str | int, ...]:
@@ -64,7 +65,7 @@ def task_arguments(envelope: TaskEnvelope) -> tuple[str | int, ...]:
         envelope.model,
         envelope.version,
         envelope.budget.max_tokens,
-        max_micro_usd(envelope.budget),
+        micro_usd(envelope.budget.max_spend_usd),
         envelope.model_dump_json(),
     )
 
@@ -100,8 +101,8 @@ def task_view(task_id: str, values: Sequence[str | None], lease_until: float | N
     )
 
 
-def batch_view(row: Row) -> BatchView:
-    """From the whole hash of a batch."""
+def batch_view(row: Row, tenants_reached: str | None) -> BatchView:
+    """From the whole hash of a batch, and its tenant's field `reached`."""
     states = _numbers(row, "state:")
     stored = _text(row, "state")
     total = _int(row, "total")
@@ -117,7 +118,26 @@ def batch_view(row: Row) -> BatchView:
             "usage": usage([row.get(f"usage:{name}") for name in USAGE_FIELDS]),
             "tokens_saved": _int(row, "tokens_saved"),
             "phase_seconds": {name: total / MICRO for name, total in _numbers(row, "phase:").items()},
+            "ceiling_reached": row.get("reached") or tenants_reached,
             "requeues": _int(row, "requeues"),
+        }
+    )
+
+
+def budget_view(kind: AccountKind, name: str, row: Row) -> BudgetView:
+    """From the whole hash of a batch or tenant."""
+    ceiling = row.get("ceiling")
+    return BudgetView.model_validate(
+        {
+            "kind": kind,
+            "name": name,
+            "ceiling_micro_usd": int(ceiling) if ceiling else None,
+            "settled_micro_usd": _int(row, "usage:spend_micro_usd"),
+            "reserved_micro_usd": _int(row, "open_micro_usd"),
+            "reached": "reached" in row,
+            "on_ceiling": row.get("on_ceiling"),
+            "by_model": _numbers(row, "spend:model:"),
+            "by_outcome": _numbers(row, "spend:outcome:"),
         }
     )
 

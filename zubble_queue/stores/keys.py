@@ -20,6 +20,7 @@ class Lifetime(Enum):
     ALWAYS = "from its first write"
     SEALED = "at most record_ttl from the seal of its task; none while the task waits or runs"
     DONE = "record_ttl and a day from the seal of its batch's last task; none while one waits or runs"
+    ACCOUNT = "none: it outlives what was charged to it, as a ceiling must"
     NEVER = "none: an index that its bound and the census keep small"
 
 
@@ -48,6 +49,7 @@ KEY_KINDS: Final = (
     KeyKind("task:*:events", "list", Lifetime.SEALED, "8 MiB not yet in a segment, 64 KiB an event"),
     KeyKind("task:*:calls", "hash", Lifetime.SEALED, "one entry per model call of the task"),
     KeyKind("task:*:journal", "list", Lifetime.SEALED, "the newest 500 trials"),
+    KeyKind("tenant:*", "hash", Lifetime.ACCOUNT, "one per tenant: its ceiling, and what it ever spent"),
     KeyKind("announced", "zset", Lifetime.NEVER, "free slots and a quarter"),
     KeyKind("leases", "zset", Lifetime.NEVER, "one entry per running task"),
     KeyKind("busy", "hash", Lifetime.NEVER, "one entry per worker that holds a lease"),
@@ -81,6 +83,9 @@ class Keys:
 
     def batch(self, name: str, part: str = "") -> str:
         return self.prefix + "batch:" + name + (f":{part}" if part else "")
+
+    def tenant(self, name: str) -> str:
+        return self.prefix + "tenant:" + name
 
     def worker(self, worker_id: str) -> str:
         return self.prefix + "worker:" + worker_id

@@ -16,6 +16,7 @@ from zubble_queue.contracts.record import (
     Claim,
     Lease,
     OverLimit,
+    Parked,
     Refused,
     Renewal,
     Reserved,
@@ -80,15 +81,27 @@ class Leasing(Reading):
         return Renewal(held=bool(held), cancel=bool(cancel))
 
     async def reserve(
-        self, lease: Lease, call_id: str, *, tokens: int, micro_usd: int
-    ) -> Reserved | OverLimit:
-        """Put the most a call can cost on the task's books, before the call."""
-        answer = await self._run("reserve", lease.task_id, lease.token, call_id, tokens, micro_usd)
+        self, lease: Lease, call_id: str, *, tokens: int, micro_usd: int, least_micro_usd: int | None = None
+    ) -> Reserved | Parked | OverLimit:
+        """Put the most a call can cost on the books of the task, its batch and its tenant, before the call.
+
+        Args:
+            lease: Whose call it is.
+            call_id: Unique within the task; asking again for an open one reserves once.
+            tokens: The most it can use.
+            micro_usd: The most it can cost.
+            least_micro_usd: What the smallest useful call costs; by default no smaller one is useful. A batch
+                or tenant near its ceiling grants what is between.
+        """
+        least = micro_usd if least_micro_usd is None else least_micro_usd
+        answer = await self._run("reserve", lease.task_id, lease.token, call_id, tokens, micro_usd, least)
         if answer[0] == "lost":
             raise _lost(lease)
         if answer[0] == "reserved":
-            return Reserved(call_id)
-        return OverLimit(answer[0], answer[1])
+            return Reserved(call_id, answer[1])
+        if answer[0] == "parked":
+            return Parked(answer[1])
+        return OverLimit(answer[0], answer[1], pauses=answer[2] == "pause")
 
     async def settle(self, lease: Lease, call_id: str, usage: Usage) -> None:
         """Replace a reservation by what the call really cost, which may be more; idempotent by call_id."""

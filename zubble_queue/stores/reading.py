@@ -36,13 +36,15 @@ class Reading(Connection):
         if not row:
             raise await self._unknown_batch(name)
         self._changes_seen[name] = row.get("changes", "0")
-        return codec.batch_view(row)
+        return codec.batch_view(row, await self._do("HGET", self._keys.tenant(_tenant(row)), "reached"))
 
     async def batches(self) -> list[BatchView]:
         """All that are remembered, oldest first."""
         names = await self._batch_names()
         rows = await self._pipe([("HGETALL", self._keys.batch(name)) for name in names])
-        return [codec.batch_view(row) for row in rows if row]
+        rows = [row for row in rows if row]
+        reached = await self._pipe([("HGET", self._keys.tenant(_tenant(row)), "reached") for row in rows])
+        return [codec.batch_view(row, limit) for row, limit in zip(rows, reached, strict=True)]
 
     async def wait_for_change(self, batch: str, timeout_seconds: float) -> None:
         """Return when a task changed its state since `batch` was last read here, or at the timeout."""
@@ -178,6 +180,10 @@ class Reading(Connection):
             for page in pages
             for view in await self._views([id_ for id_, _ in page[:NAMES_SHOWN]])
         ]
+
+
+def _tenant(batch: codec.Row) -> str:
+    return batch.get("tenant") or "default"
 
 
 def _with_busy(info: WorkerInfo, busy: int) -> WorkerInfo:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
+from zubble_queue.stores.budgeting import Budgeting
 from zubble_queue.stores.connection import StoreOptions, open_client, place
 from zubble_queue.stores.feeding import Feeding
 from zubble_queue.stores.keys import Keys
@@ -11,7 +12,7 @@ from zubble_queue.stores.leasing import Leasing
 from zubble_queue.stores.remembering import Remembering
 
 
-class RedisStore(Feeding, Leasing, Remembering):
+class RedisStore(Feeding, Leasing, Budgeting, Remembering):
     """Batches, tasks, leases and workers in Redis (7.0 or newer) or Valkey (7.2 or newer).
 
     Times are seconds since the epoch by the server's clock. Every method raises StoreUnavailable when the

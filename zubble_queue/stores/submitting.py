@@ -23,7 +23,9 @@ class Submitting(Reading):
     async def create_batch(self, info: BatchInfo) -> bool:
         """Make an empty batch in state `loading`; False if it was there, whatever its info."""
         await self._refuse_when_full()
-        return bool(await self._run("create_batch", info.name, info.model_dump_json()))
+        ceiling = "" if info.max_spend_usd is None else codec.micro_usd(info.max_spend_usd)
+        arguments = (info.name, info.model_dump_json(), info.tenant, ceiling, info.on_ceiling)
+        return bool(await self._run("create_batch", *arguments))
 
     async def compare(self, batch: str, hashes: Mapping[str, str]) -> dict[str, Standing]:
         """How tasks (id to content hash) stand to what is stored; nothing is written."""

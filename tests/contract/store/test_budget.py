@@ -14,7 +14,7 @@ async def lease(world):
 
 
 async def test_a_reservation_within_the_budget_is_granted(world, lease):
-    assert await world.store.reserve(lease, "c1", tokens=1_000, micro_usd=10_000) == Reserved("c1")
+    assert await world.store.reserve(lease, "c1", tokens=1_000, micro_usd=10_000) == Reserved("c1", 10_000)
 
 
 async def test_a_reservation_over_the_tokens_says_how_many_are_left(world, lease):
@@ -33,9 +33,9 @@ async def test_a_reservation_over_the_money_says_how_much_is_left(world, lease):
 
 async def test_asking_again_for_the_same_call_reserves_once(world, lease):
     for _ in range(3):
-        assert await world.store.reserve(lease, "c1", tokens=600, micro_usd=0) == Reserved("c1")
+        assert await world.store.reserve(lease, "c1", tokens=600, micro_usd=0) == Reserved("c1", 0)
 
-    assert await world.store.reserve(lease, "c2", tokens=400, micro_usd=0) == Reserved("c2")
+    assert await world.store.reserve(lease, "c2", tokens=400, micro_usd=0) == Reserved("c2", 0)
 
 
 async def test_a_settled_call_frees_what_it_did_not_use(world, lease):
@@ -44,7 +44,7 @@ async def test_a_settled_call_frees_what_it_did_not_use(world, lease):
         lease, "c1", world.usage(prompt_tokens=10, completion_tokens=5, spend_micro_usd=7)
     )
 
-    assert await world.store.reserve(lease, "c2", tokens=985, micro_usd=9_993) == Reserved("c2")
+    assert await world.store.reserve(lease, "c2", tokens=985, micro_usd=9_993) == Reserved("c2", 9_993)
 
 
 async def test_settling_twice_charges_once(world, lease):
@@ -125,7 +125,7 @@ async def test_releasing_charges_the_calls_that_are_still_open(world, lease):
 async def test_a_budget_of_almost_nothing_is_still_at_least_one_micro_dollar(world):
     lease = await world.running(budget=LoopBudget(max_spend_usd=1e-9))
 
-    assert await world.store.reserve(lease, "c1", tokens=1, micro_usd=1) == Reserved("c1")
+    assert await world.store.reserve(lease, "c1", tokens=1, micro_usd=1) == Reserved("c1", 1)
 
 
 async def test_money_is_counted_without_binary_rounding(world):

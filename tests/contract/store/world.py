@@ -139,7 +139,7 @@ class World:
             return False
         if kind.lifetime is Lifetime.ALWAYS:
             return has_ttl
-        if kind.lifetime is Lifetime.NEVER:
+        if kind.lifetime in {Lifetime.NEVER, Lifetime.ACCOUNT}:
             return not has_ttl
         name = key.removeprefix(self.keys.prefix).split(":")[1]
         over = self._task_is_over if kind.lifetime is Lifetime.SEALED else self._batch_is_over

@@ -3,7 +3,6 @@ import json
 import pytest
 
 from zubble_queue.contracts.ending import Ending, Stop
-from zubble_queue.contracts.task import LoopBudget
 from zubble_queue.stores import codec
 
 
@@ -11,7 +10,7 @@ from zubble_queue.stores import codec
     ("usd", "micro"), [(5.0, 5_000_000), (0.1, 100_000), (1.005, 1_005_000), (0.0000019, 1), (1e-12, 1)]
 )
 def test_a_ceiling_is_rounded_down_to_whole_micro_dollars_but_never_to_nothing(usd, micro):
-    assert codec.max_micro_usd(LoopBudget(max_spend_usd=usd)) == micro
+    assert codec.micro_usd(usd) == micro
 
 
 def test_an_ending_that_fits_is_kept_whole_but_for_the_usage():

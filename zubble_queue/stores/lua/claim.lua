@@ -19,8 +19,16 @@ local function refusal()
     return 'leased'
   elseif attempt ~= epoch + 1 or arg(3) ~= record[3] then
     return 'stale'
-  elseif state ~= 'queued' then
+  elseif state ~= 'queued' or ceiling_reached(batch) then
     return 'paused'
+  end
+end
+
+-- What cannot be run now waits where it waited before, and is announced again when it can.
+local function put_back()
+  if state == 'queued' then
+    redis.call('ZREM', P .. 'announced', id)
+    put_in_waiting(id, batch)
   end
 end
 
@@ -42,6 +50,9 @@ local asked_again = state == 'running' and record[5] == token
 if not asked_again then
   local reason = refusal()
   if reason then
+    if reason == 'paused' then
+      put_back()
+    end
     return {reason}
   end
   grant()

@@ -28,6 +28,10 @@ local function batch_key(name)
   return P .. 'batch:' .. name
 end
 
+local function tenant_key(name)
+  return P .. 'tenant:' .. name
+end
+
 local function fields(key, ...)
   return redis.call('HMGET', key, ...)
 end
@@ -66,10 +70,52 @@ local function note(id, attempt, kind, data)
   redis.call('RPUSH', task_key(id) .. ':events', event)
 end
 
+-- The two hashes above the task's own that what it spends is added to: its batch's and its tenant's.
+local function accounts(batch)
+  return {batch_key(batch), tenant_key(redis.call('HGET', batch_key(batch), 'tenant') or 'default')}
+end
+
+-- The ceiling that keeps a batch from being fed and claimed, its own or its tenant's; nil where neither is reached.
+local function ceiling_reached(batch)
+  local own = fields(batch_key(batch), 'reached', 'tenant')
+  return own[1] or redis.call('HGET', tenant_key(own[2] or 'default'), 'reached') or nil
+end
+
 local function charge(id, batch, field, amount)
-  if amount ~= 0 then
-    redis.call('HINCRBY', task_key(id), 'usage:' .. field, int(amount))
-    redis.call('HINCRBY', batch_key(batch), 'usage:' .. field, int(amount))
+  if amount == 0 then
+    return
+  end
+  redis.call('HINCRBY', task_key(id), 'usage:' .. field, int(amount))
+  redis.call('HINCRBY', batch_key(batch), 'usage:' .. field, int(amount))
+  if field == 'spend_micro_usd' then
+    local both = accounts(batch)
+    local model = redis.call('HGET', task_key(id), 'model') or ''
+    redis.call('HINCRBY', both[2], 'usage:spend_micro_usd', int(amount))
+    for _, account in ipairs(both) do
+      redis.call('HINCRBY', account, 'spend:model:' .. model, int(amount))
+    end
+  end
+end
+
+-- Reserve, or with negative amounts give back: at the task, its batch and its tenant alike.
+local function hold(id, batch, tokens, micro_usd)
+  redis.call('HINCRBY', task_key(id), 'open_tokens', int(tokens))
+  redis.call('HINCRBY', task_key(id), 'open_micro_usd', int(micro_usd))
+  for _, account in ipairs(accounts(batch)) do
+    redis.call('HINCRBY', account, 'open_micro_usd', int(micro_usd))
+  end
+end
+
+-- What a task has cost since its last seal belongs to the outcome of this one.
+local function charge_outcome(id, batch, outcome)
+  local spent = fields(task_key(id), 'usage:spend_micro_usd', 'attributed')
+  local fresh = tonumber(spent[1] or 0) - tonumber(spent[2] or 0)
+  if fresh == 0 then
+    return
+  end
+  redis.call('HSET', task_key(id), 'attributed', spent[1])
+  for _, account in ipairs(accounts(batch)) do
+    redis.call('HINCRBY', account, 'spend:outcome:' .. outcome, int(fresh))
   end
 end
 
@@ -80,6 +126,7 @@ local function settle_open_calls(id, batch)
   for i = 1, #calls, 2 do
     local tokens, micro_usd = calls[i + 1]:match('^open:(%d+):(%d+)$')
     if tokens then
+      hold(id, batch, 0 - tokens, 0 - micro_usd)
       redis.call('HSET', calls_key, calls[i], 'settled:' .. tokens .. ':' .. micro_usd)
       charge(id, batch, 'calls', 1)
       charge(id, batch, 'estimated_calls', 1)
@@ -87,7 +134,6 @@ local function settle_open_calls(id, batch)
       charge(id, batch, 'spend_micro_usd', tonumber(micro_usd))
     end
   end
-  redis.call('HDEL', task_key(id), 'open_tokens', 'open_micro_usd')
 end
 
 -- An attempt without contact freezes itself after two thirds of a lease: what lies beyond was not its time.
@@ -106,11 +152,37 @@ local function end_lease(id)
   end
 end
 
-local function put_in_waiting(id, batch)
-  local ordinal = redis.call('HGET', task_key(id), 'ordinal')
+local function batch_paused(batch)
+  return redis.call('HGET', batch_key(batch), 'paused') == '1'
+end
+
+-- A batch that comes (again) among those that are fed starts level with the others of its priority: what it did
+-- not use before is not owed to it. `pass` is the expected cost it was given, by its weight.
+local function start_level(batch)
+  local own = fields(batch_key(batch), 'pass', 'priority')
+  local level = redis.call('HGET', P .. 'levels', own[2] or '0')
+  local pass = math.max(tonumber(own[1] or 0), tonumber(level or 0))
+  redis.call('HSET', batch_key(batch), 'pass', string.format('%.6f', pass), 'served', int(NOW))
+end
+
+local function join_feeding(batch)
   local created = redis.call('HGET', batch_key(batch), 'created') or int(NOW)
-  redis.call('ZADD', batch_key(batch) .. ':waiting', ordinal, id)
-  redis.call('ZADD', P .. 'feeding', created, batch)
+  if redis.call('ZADD', P .. 'feeding', created, batch) == 1 then
+    start_level(batch)
+  end
+end
+
+-- The tasks of one lane need the same of a worker. A lane's part of the waiting list is a range of scores.
+local LANE_SPAN = 4294967296
+
+local function waiting_score(lane, ordinal)
+  return int(tonumber(lane or 0) * LANE_SPAN + tonumber(ordinal))
+end
+
+local function put_in_waiting(id, batch)
+  local place = fields(task_key(id), 'lane', 'ordinal')
+  redis.call('ZADD', batch_key(batch) .. ':waiting', waiting_score(place[1], place[2]), id)
+  join_feeding(batch)
   wake()
 end
 
@@ -141,6 +213,7 @@ local function seal(id, batch, from, outcome, ending)
   end
   redis.call('ZREM', batch_key(batch) .. ':waiting', id)
   redis.call('ZREM', P .. 'announced', id)
+  charge_outcome(id, batch, outcome)
   redis.call('HSET', task_key(id), 'ending', ending, 'outcome', outcome, 'sealed', int(NOW))
   redis.call('HINCRBY', batch_key(batch), 'outcome:' .. outcome, 1)
   move(id, batch, from, 'sealed')

@@ -7,16 +7,15 @@ if not held(id, arg(2)) then
 end
 local key = task_key(id)
 local calls_key = key .. ':calls'
+local batch = redis.call('HGET', key, 'batch')
 local known = redis.call('HGET', calls_key, call_id)
 if known and known:sub(1, 8) == 'settled:' then
   return 1
 end
 if known then
   local tokens, micro_usd = known:match('^open:(%d+):(%d+)$')
-  redis.call('HINCRBY', key, 'open_tokens', int(0 - tokens))
-  redis.call('HINCRBY', key, 'open_micro_usd', int(0 - micro_usd))
+  hold(id, batch, 0 - tokens, 0 - micro_usd)
 end
-local batch = redis.call('HGET', key, 'batch')
 local amounts = {}
 for at = 4, #ARGV - 3, 2 do
   amounts[arg(at)] = number(at + 1)
