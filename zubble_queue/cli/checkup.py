@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from zubble_queue import registry
-from zubble_queue.cli.endpoints import endpoint_problem, key_problems
 from zubble_queue.cli.installation import installation
+from zubble_queue.cli.machine import endpoint_problem, key_problems
 from zubble_queue.cli.models import unpriced
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.config_layers import CONFIG_VARIABLE, ENV_PREFIX

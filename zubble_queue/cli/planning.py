@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from zubble_queue import registry
 from zubble_queue.cli import models
 from zubble_queue.cli.installation import TWO_WAYS
+from zubble_queue.cli.waiting import Progress
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission, TaskDefaults
@@ -67,7 +68,7 @@ class Work:
         return self.submission.parcels
 
 
-def read(plan: Plan) -> Work:
+def read(plan: Plan, progress: Progress) -> Work:
     """Read the files. Raises BadInput with every problem of every file."""
     name = plan.defaults.batch or _default_name(plan)
     defaults = replace(plan.defaults, batch=name)
@@ -78,13 +79,14 @@ def read(plan: Plan) -> Work:
         source=", ".join(file.name for file in plan.files),
         labels=defaults.labels,
     )
-    return Work(plan, Submission(info, _parcels(plan, defaults)), _local_models(plan))
+    return Work(plan, Submission(info, _parcels(plan, defaults, progress)), _local_models(plan))
 
 
-def _parcels(plan: Plan, defaults: TaskDefaults) -> list[Parcel]:
+def _parcels(plan: Plan, defaults: TaskDefaults, progress: Progress) -> list[Parcel]:
     parcels: list[Parcel] = []
     problems: list[str] = []
-    for file in plan.files:
+    for number, file in enumerate(plan.files):
+        progress.update(number, len(plan.files), f"{len(parcels)} tasks")
         try:
             form = format_of(file) if plan.format == "auto" else plan.format
             parcels += _first(registry.load("format", form)(file, defaults), plan.limit)

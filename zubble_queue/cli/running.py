@@ -16,11 +16,10 @@ from pydantic import ValidationError
 
 from zubble_queue import registry
 from zubble_queue.cli import models, views
-from zubble_queue.cli.endpoints import check_endpoints
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.logs import log_to_stderr
+from zubble_queue.cli.machine import check_endpoints, check_sandboxes
 from zubble_queue.cli.report import Exit, Report
-from zubble_queue.cli.submitting import check_sandboxes
 from zubble_queue.cli.tasks import follow_task, task_lines
 from zubble_queue.cli.waiting import stopped_by_signals
 from zubble_queue.contracts.event import Event

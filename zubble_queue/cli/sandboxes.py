@@ -8,8 +8,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from zubble_queue import registry
+from zubble_queue.cli.machine import check_sandboxes
 from zubble_queue.cli.report import Exit, Report
-from zubble_queue.cli.submitting import check_sandboxes
 from zubble_queue.contracts.envelope import SandboxRequest
 from zubble_queue.contracts.sandbox import Command, CommandResult, SandboxSpec
 

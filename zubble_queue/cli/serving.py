@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 from zubble_queue import registry
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.logs import log_to_stderr
+from zubble_queue.cli.machine import check_sandboxes, default_workers
 from zubble_queue.cli.report import Exit, Report
-from zubble_queue.cli.submitting import check_sandboxes, default_workers
 from zubble_queue.cli.waiting import stopped_by_signals
 from zubble_queue.embedded import Crew, Embedded
 from zubble_queue.embedded.crew import kept_models, worker_environment

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from zubble_queue import registry
 from zubble_queue.cli import models, views
-from zubble_queue.cli.endpoints import check_endpoints, key_problems
 from zubble_queue.cli.installation import Installation, installation
+from zubble_queue.cli.machine import check_endpoints, check_sandboxes, default_workers, key_problems
 from zubble_queue.cli.planning import Plan, Work, check_models, embedded_of, read, require_a_way
 from zubble_queue.cli.report import Exit, Report, usd
 from zubble_queue.cli.waiting import ended, progress_bar, stopped_by_signals, until_sealed
@@ -20,19 +18,19 @@ from zubble_queue.contracts.submission import SubmitReport
 from zubble_queue.dispatcher import Dispatcher
 from zubble_queue.embedded import Crew
 from zubble_queue.embedded.crew import crew_is_at_work, keep_model, worker_environment
-from zubble_queue.errors import BadInput, CannotStart
+from zubble_queue.errors import BadInput
 from zubble_queue.feeder import ROLE
 
 if TYPE_CHECKING:
     from zubble_queue.contracts.record import BatchView, WorkerInfo
-    from zubble_queue.settings import Settings
 
 _TASKS_SHOWN: Final = 10
 
 
 async def submit(plan: Plan, report: Report) -> Exit:
     """Carry the plan out. Raises OperatorError with nothing created, InfraError with the batch resumable."""
-    work = read(plan)
+    with progress_bar("reading") as progress:
+        work = read(plan, progress)
     embedded = embedded_of(plan)
     if plan.dry_run and embedded is not None and not embedded.folder.has_data:
         return _answer_dry_run(report, work, _all_new(work))
@@ -52,11 +50,7 @@ async def submit(plan: Plan, report: Report) -> Exit:
 async def _submit(work: Work, place: Installation, *, dry_run: bool = False) -> SubmitReport:
     dispatcher = Dispatcher(place.store, place.artifacts)
     with progress_bar("submitting") as progress:
-        return await dispatcher.submit(
-            work.submission,
-            dry_run=dry_run,
-            progress=progress.update,
-        )
+        return await dispatcher.submit(work.submission, dry_run=dry_run, progress=progress.update)
 
 
 def _all_new(work: Work) -> SubmitReport:
@@ -198,28 +192,6 @@ async def _check_machine(work: Work, place: Installation) -> None:
         raise BadInput(problems)
     used = {envelope.model for envelope in envelopes}
     await check_endpoints({name: config for name, config in work.models.items() if name in used})
-
-
-async def check_sandboxes(settings: Settings, backends: set[str]) -> None:
-    """Every sandbox must be allowed and work on this machine; else the tasks would wait for ever.
-
-    Raises:
-        CannotStart: One that is not allowed or does not work, with what to do.
-    """
-    for name in sorted(backends):
-        if name not in settings.worker.sandboxes:
-            raise CannotStart(
-                f"Sandbox {name!r} is not allowed on this machine: add it to worker.sandboxes in zubble.toml "
-                "or ZUBBLE_WORKER__SANDBOXES."
-            )
-        probe = await registry.load("sandbox", name)().probe()
-        if not probe.available:
-            raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")
-
-
-def default_workers() -> int:
-    """Agents wait most of the time, so a worker serves many; a second one where there are cores for it."""
-    return 1 if (os.cpu_count() or 1) <= 2 else 2
 
 
 async def _detached(report: Report, place: Installation, done: SubmitReport, *, resumable_here: bool) -> Exit:

@@ -124,7 +124,7 @@ def progress_bar(title: str) -> Iterator[Progress]:
         TimeElapsedColumn(),
         TextColumn("{task.fields[text]}", markup=False),
     )
-    with RichProgress(*columns, console=Console(stderr=True)) as bars:
+    with RichProgress(*columns, console=Console(stderr=True), transient=True) as bars:
         yield _Bar(bars, title)
 
 

@@ -1,4 +1,4 @@
-"""A look at the endpoints that local workers will call, before a batch is created for them."""
+"""What local workers need of this machine, looked at before a batch is created for them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,37 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from zubble_queue import registry
 from zubble_queue.errors import CannotStart
 
 if TYPE_CHECKING:
     from zubble_queue.contracts.model_config import ModelConfig
+    from zubble_queue.settings import Settings
 
 _ANSWER_SECONDS: Final = 10.0
 _LOOK_BYTES: Final = 512
+
+
+async def check_sandboxes(settings: Settings, backends: set[str]) -> None:
+    """Every sandbox must be allowed and work on this machine; else the tasks would wait for ever.
+
+    Raises:
+        CannotStart: One that is not allowed or does not work, with what to do.
+    """
+    for name in sorted(backends):
+        if name not in settings.worker.sandboxes:
+            raise CannotStart(
+                f"Sandbox {name!r} is not allowed on this machine: add it to worker.sandboxes in zubble.toml "
+                "or ZUBBLE_WORKER__SANDBOXES."
+            )
+        probe = await registry.load("sandbox", name)().probe()
+        if not probe.available:
+            raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")
+
+
+def default_workers() -> int:
+    """Agents wait most of the time, so a worker serves many; a second one where there are cores for it."""
+    return 1 if (os.cpu_count() or 1) <= 2 else 2
 
 
 async def check_endpoints(models: Mapping[str, ModelConfig]) -> None:
