@@ -123,8 +123,12 @@ class TaskEnvelope(BaseModel):
         return self.task.task_id
 
     def content_hash(self) -> str:
-        """Hash of all that decides how the task runs; the same key with another hash is a conflict."""
-        content = self.model_dump(mode="json", exclude={"version", "batch", "source_id", "repeat", "labels"})
+        """Hash of all that decides how the task runs; the same key with another hash is a conflict.
+
+        What has its default is left out, so that a field which a later release adds changes no stored hash.
+        """
+        apart = {"version", "batch", "source_id", "repeat", "labels"}
+        content = self.model_dump(mode="json", exclude=apart, exclude_defaults=True)
         content["task"].pop("task_id")
         return identity.sha256(identity.canonical_json(content))
 

@@ -33,8 +33,15 @@ def test_an_envelope_refuses_an_id_that_is_not_its_own(make_envelope: Make):
 
 def test_the_hash_of_a_known_envelope_stays_what_it_was_in_every_release(make_envelope: Make):
     assert (
-        make_envelope().content_hash() == "71ab881f5d016d3ca9cfd9ea519e744180ce9c3ac47638679ad680d0c3e7359f"
+        make_envelope().content_hash() == "3833566333bc2a068d6cb4d6933b2c31bf8f2f1c62d8e6735d8eb07f9e9bc1d6"
     )
+
+
+def test_a_default_that_is_said_aloud_does_not_change_the_hash(make_envelope: Make):
+    aloud = make_envelope(
+        task={"context_budget_tokens": 8_000}, budget=LoopBudget(max_iterations=20), level="off"
+    )
+    assert aloud.content_hash() == make_envelope().content_hash()
 
 
 @pytest.mark.parametrize(
