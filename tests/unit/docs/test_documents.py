@@ -29,7 +29,7 @@ DOCUMENTS = sorted(
         *ROOT.glob("examples/**/*.md"),
     ]
 )
-GROUPS = {"batch", "config", "sandbox", "task"}
+GROUPS = {"batch", "budget", "config", "memory", "sandbox", "task"}
 IN_CODE = re.compile(r"(?:^|--|&&|\$)\s*zubble (.+)$")
 IN_SENTENCE = re.compile(r"`(?:[^`]* -- )?zubble ([^`]+)`")
 
@@ -42,8 +42,16 @@ def _commands() -> list[tuple[str, str]]:
         for line in document.read_text().replace("\\\n", " ").splitlines():
             fenced ^= line.startswith("```")
             pattern = IN_CODE if fenced or line.startswith("    ") else IN_SENTENCE
-            found += [(str(document.relative_to(ROOT)), command) for command in pattern.findall(line)]
+            shown = [command for text in pattern.findall(line) for command in _alternatives(text)]
+            found += [(str(document.relative_to(ROOT)), command) for command in shown]
     return found
+
+
+def _alternatives(text: str) -> list[str]:
+    """`batch ls|show` are two commands."""
+    if found := re.match(r"([a-z-]+) ([a-z-]+(?:\|[a-z-]+)+)(.*)", text):
+        return [f"{found[1]} {verb}{found[3]}" for verb in found[2].split("|")]
+    return [text]
 
 
 def _links() -> list[tuple[Path, str]]:
