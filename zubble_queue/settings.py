@@ -39,7 +39,7 @@ from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.model_config import ModelConfig
 from zubble_queue.errors import BadInput
 
-REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "sentinel", "redis+sentinel")
+REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "sentinel", "redis+sentinel", "rediss+sentinel")
 
 _FROZEN: Final = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 

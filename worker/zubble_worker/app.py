@@ -9,41 +9,39 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from celery import Celery
 from celery.exceptions import Ignore
 from celery.worker import WorkController
 from celery.worker import state as celery_state
-from kombu.entity import Queue
+from kombu.entity import Exchange, Queue
 
 from zubble_queue.contracts.envelope import Header
 from zubble_queue.settings import Settings
+from zubble_worker.broker import broker_settings
 
 TASK_NAME: Final = "zubble.attempt"
 _VISIBILITY_SECONDS: Final = 7_200
 """Twice the longest wall clock; without late acks it only bounds what a crash in the pop leaves behind."""
 
 
-def broker_url(url: str) -> str:
-    """A Redis URL as Kombu spells it: `unix:///path` becomes `redis+socket:///path`."""
-    return url.replace("unix://", "redis+socket://", 1) if url.startswith("unix://") else url
-
-
 def make_app(settings: Settings) -> Celery:
     """The Celery app for an installation, set to what Celery is here for."""
     assert settings.redis_url is not None
     queue = queue_name(settings.namespace)
-    app = Celery("zubble", broker=broker_url(settings.redis_url.get_secret_value()), set_as_current=False)
+    broker = broker_settings(settings.redis_url.get_secret_value())
+    transport_options = broker.pop("broker_transport_options")
+    app = Celery("zubble", set_as_current=False)
     app.conf.update(
+        **broker,
         accept_content=["json"],
         task_serializer="json",
         result_serializer="json",
         result_backend=None,
         task_ignore_result=True,
-        task_default_queue=queue,
-        task_queues=[Queue(queue)],  # type: ignore[no-untyped-call]
+        task_queues=[queue_of(settings.namespace, need) for need in needs],
         task_create_missing_queues=False,
         task_acks_late=False,
         task_send_sent_event=True,
@@ -62,6 +60,7 @@ def make_app(settings: Settings) -> Celery:
             "visibility_timeout": _VISIBILITY_SECONDS,
             "unacked_restore_interval": 10,
             "unacked_restore_throttle": 1,
+            **transport_options,
         },
         event_queue_expires=60.0,
         event_queue_ttl=30.0,
@@ -71,9 +70,14 @@ def make_app(settings: Settings) -> Celery:
     return app
 
 
-def queue_name(namespace: str) -> str:
-    """The one Celery queue of an installation; fairness happens before it, in the feeder."""
-    return f"{namespace}-attempts"
+def queue_name(namespace: str, need: str) -> str:
+    """The Celery queue of a need: fairness happens before it, in the feeder."""
+    return f"{namespace}-attempts/{need}"
+
+
+def queue_of(namespace: str, need: str) -> Queue:
+    name = queue_name(namespace, need)
+    return Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
 
 
 class Dropped(Exception):
@@ -85,7 +89,7 @@ class CeleryPublisher:
 
     def __init__(self, settings: Settings) -> None:
         self._app = make_app(settings)
-        self._queue = queue_name(settings.namespace)
+        self._namespace = settings.namespace
 
     async def publish(self, headers: Sequence[Header]) -> None:
         """Send one message per header. Raises kombu's OperationalError when Redis does not answer."""
@@ -98,19 +102,19 @@ class CeleryPublisher:
                     TASK_NAME,
                     kwargs={"header": header.model_dump(mode="json")},
                     task_id=header.message_id,
-                    queue=self._queue,
+                    queue=queue_of(self._namespace, header.need.key),
                     producer=producer,
                     retry=False,
                     ignore_result=True,
                 )
 
-    async def depth(self) -> int:
-        """Messages nobody has taken yet."""
-        return await asyncio.to_thread(self._depth)
+    async def depth(self, need: str) -> int:
+        """Messages of a need's key that nobody has taken yet."""
+        return await asyncio.to_thread(self._depth, queue_name(self._namespace, need))
 
-    def _depth(self) -> int:
+    def _depth(self, queue: str) -> int:
         with self._app.connection_or_acquire() as connection:
-            return int(connection.default_channel._size(self._queue))  # noqa: SLF001 - Kombu's only way to ask
+            return int(connection.default_channel._size(queue))  # noqa: SLF001 - Kombu's only way to ask
 
     async def aclose(self) -> None:
         await asyncio.to_thread(self._app.close)
@@ -120,6 +124,9 @@ class Consumer:
     """Celery's consumer in a thread of its own, without its signal handlers.
 
     Args:
+        settings: Of the worker.
+        name: As Flower shows it.
+        needs: Keys of the needs it serves; it consumes their queues and no others.
         body: Called in a pool thread with the header; returns the short result that Flower shows as success,
             or raises Dropped, or a failure whose text may be shown.
         on_end: Called in the consumer's thread when it has ended, for whatever reason.
@@ -130,10 +137,11 @@ class Consumer:
         settings: Settings,
         *,
         name: str,
+        needs: Iterable[str],
         body: Callable[[Header], str],
         on_end: Callable[[], object],
     ) -> None:
-        self._app = make_app(settings)
+        self._app = make_app(settings, needs)
         self._name, self._slots, self._on_end = name, settings.worker.slots, on_end
         self._thread = threading.Thread(target=self._consume, name="celery-consumer", daemon=True)
 

@@ -9,15 +9,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from redis import exceptions
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
 from redis.backoff import ExponentialWithJitterBackoff
 
 from zubble_queue.errors import CannotStart, StoreUnavailable
 from zubble_queue.stores import scripts
+from zubble_queue.stores.address import Address, place, read
 from zubble_queue.stores.keys import Keys
 
 MAX_CONNECTIONS: Final = 32
@@ -56,12 +57,6 @@ def micro(seconds: float) -> int:
     return round(seconds * 1_000_000)
 
 
-def place(url: str) -> str:
-    """The URL without its user, password and query: fit for a sentence."""
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
-
-
 class Connection:
     """Runs commands and scripts; raises StoreUnavailable when Redis does not answer or is full."""
 
@@ -75,8 +70,7 @@ class Connection:
         self._full = False
 
     async def aclose(self) -> None:
-        await self._client.aclose()
-        await self._client.connection_pool.disconnect()
+        await _close(self._client)
 
     async def _do(self, *command: str | float, blocking_seconds: float = 0.0) -> Any:
         with self._seam():
@@ -136,12 +130,11 @@ async def open_client(url: str) -> Redis:
         CannotStart: One sentence: the URL is unusable, or the server is unreachable, too old, a cluster, a
             replica, or may evict what it holds.
     """
-    client = _client(url)
+    client = _client(read(url))
     try:
         await _check(client, place(url))
     except BaseException:
-        await client.aclose()
-        await client.connection_pool.disconnect()
+        await _close(client)
         raise
     return client
 
@@ -152,24 +145,55 @@ def used_share(memory: dict[str, Any]) -> float:
     return int(memory["used_memory"]) / limit if limit else 0.0
 
 
-def _client(url: str) -> Redis:
-    if "cluster" in urlsplit(url).scheme:
-        raise CannotStart(f"{place(url)} names a Redis Cluster; give a standalone server.")
-    try:
-        pool = BlockingConnectionPool.from_url(
-            url,
-            max_connections=MAX_CONNECTIONS,
-            timeout=None,
-            socket_timeout=None,
-            socket_connect_timeout=ANSWER_SECONDS,
-            retry=Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), retries=1),
-            decode_responses=True,
-            protocol=2,
-            client_name="zubble",
+class _SentinelPool(SentinelConnectionPool, BlockingConnectionPool):
+    """Waits for a connection like the other pool, to whichever server is the master now."""
+
+
+def _client(address: Address) -> Redis:
+    options: dict[str, Any] = {
+        "max_connections": MAX_CONNECTIONS,
+        "timeout": None,
+        "socket_timeout": None,
+        "socket_connect_timeout": ANSWER_SECONDS,
+        "retry": Retry(ExponentialWithJitterBackoff(base=0.05, cap=0.5), retries=1),
+        "decode_responses": True,
+        "protocol": 2,
+        "client_name": "zubble",
+    }
+    if not address.sentinels:
+        return Redis(
+            connection_pool=BlockingConnectionPool.from_url(address.url, **options, **address.tls or {})
         )
-    except ValueError as unusable:
-        raise CannotStart(f"{place(url)!r} is no Redis URL: {_short(unusable)}.") from unusable
+    secure = {"ssl": True, **address.tls} if address.tls is not None else {}
+    pool = _SentinelPool(  # type: ignore[no-untyped-call]
+        address.master,
+        _sentinel(address),
+        db=address.db,
+        username=address.username,
+        password=address.password,
+        **options,
+        **secure,
+    )
     return Redis(connection_pool=pool)
+
+
+def _sentinel(address: Address) -> Sentinel:
+    """One that hangs must leave time for the next."""
+    each = ANSWER_SECONDS / (2 * len(address.sentinels))
+    patience = {"socket_timeout": each, "socket_connect_timeout": each}
+    return Sentinel(  # type: ignore[no-untyped-call]
+        address.sentinels, sentinel_kwargs={**patience, **address.sentinel_options}
+    )
+
+
+async def _close(client: Redis) -> None:
+    """The client, its connections, and those to the Sentinels."""
+    pool = client.connection_pool
+    await client.aclose()
+    await pool.disconnect()
+    if isinstance(pool, _SentinelPool):
+        for sentinel in pool.sentinel_manager.sentinels:
+            await sentinel.aclose()
 
 
 async def _check(client: Redis, where: str) -> None:
@@ -180,6 +204,8 @@ async def _check(client: Redis, where: str) -> None:
         raise CannotStart(_silence(where, lost)) from lost
     except exceptions.NoPermissionError as denied:
         raise CannotStart(f"Redis at {where} does not allow this user INFO: {_short(denied)}.") from denied
+    except exceptions.RedisError as refused:
+        raise CannotStart(f"Redis at {where} cannot be used: {_short(refused)}.") from refused
     if problem := unfit(info):
         raise CannotStart(f"Redis at {where} {problem}.")
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Self
 
+from zubble_queue.stores.address import place
 from zubble_queue.stores.budgeting import Budgeting
-from zubble_queue.stores.connection import StoreOptions, open_client, place
+from zubble_queue.stores.connection import StoreOptions, open_client
 from zubble_queue.stores.feeding import Feeding
 from zubble_queue.stores.keys import Keys
 from zubble_queue.stores.leasing import Leasing
@@ -32,7 +33,7 @@ class RedisStore(Feeding, Leasing, Budgeting, Remembering):
         """Connect to a server that is fit for the purpose.
 
         Args:
-            url: `redis://`, `rediss://` or `unix://`; user, password and database as redis-py reads them.
+            url: As `stores.address` reads it.
             namespace: Put in front of every key, so that installations can share a server.
             lease_seconds: How long an attempt may go without renewal before it can be taken away.
             max_attempts: Abnormal ends after which a task is sealed.

@@ -1,6 +1,7 @@
 import pytest
 
-from zubble_queue.stores.connection import place, unfit, used_share
+from zubble_queue.stores.address import place
+from zubble_queue.stores.connection import unfit, used_share
 
 REDIS = {"redis_version": "7.0.15", "role": "master", "maxmemory": 0, "maxmemory_policy": "noeviction"}
 VALKEY = {**REDIS, "redis_version": "7.2.4", "valkey_version": "8.1.1", "server_name": "valkey"}
