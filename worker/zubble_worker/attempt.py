@@ -17,18 +17,20 @@ import structlog
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import UNVERIFIED_STOPS, Ending, Stop, Verdict
 from zubble_queue.contracts.envelope import BlobRef
+from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.memory import MemoryEntry, MemoryUse, namespace, reads, writes
 from zubble_queue.contracts.model import estimate_tokens
 from zubble_queue.contracts.record import Claim
 from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.errors import InfraError, JobError, LeaseLost, ModelUnavailable
 from zubble_worker import journal, memory, worktree
-from zubble_worker.books import AttemptBooks, kept_branch
+from zubble_worker.books import AttemptBooks
 from zubble_worker.check import SandboxChecker
 from zubble_worker.contact import Gate, patiently
 from zubble_worker.lease import Interruption, LeaseKeeper
 from zubble_worker.loop import AgentLoop
 from zubble_worker.observers.doom_loop import DoomLoop
+from zubble_worker.resuming import acted_on, interruption, kept_branch
 from zubble_worker.stopping import Stopped
 from zubble_worker.tools import Tools
 from zubble_worker.transcript import Job, Transcript
@@ -211,8 +213,8 @@ class Attempt:
 
     async def _preflight(self, checker: SandboxChecker) -> None:
         """Once per content: the check must be runnable, and must fail on the untouched tree (F9)."""
-        content = self._envelope.content_hash()
-        if self._envelope.preflight == "off" or await self._tools.store.preflighted(content):
+        content, store = self._envelope.content_hash(), self._tools.store
+        if self._envelope.preflight == "off" or await patiently(lambda: store.preflighted(content)):
             return
         result = await checker.check()
         await self._record("preflight_finished", **result.as_dict())
@@ -220,7 +222,7 @@ class Attempt:
             raise JobError("verify_command passes before anything was done, so it proves nothing")
         if result.verdict is Verdict.ERROR:
             raise JobError(f"verify_command cannot be run in the sandbox (exit code {result.exit_code})")
-        await self._tools.store.set_preflighted(content)
+        await patiently(lambda: store.set_preflighted(content))
 
     async def _take_up(self, sandbox: Sandbox) -> None:
         """Go on where an earlier attempt was checkpointed, or say that there was one."""
@@ -229,10 +231,11 @@ class Attempt:
         point = self._claim.checkpoint
         if point and point.snapshot:
             await sandbox.restore(await self._tools.artifacts.aget(point.snapshot))
-            self._transcript.replay(kept_branch(await self._books.past_events()))
-            at, past = point.seq, ""
+            events = acted_on(kept_branch(await self._books.past_events()))
+            self._transcript.replay(events)
+            at, past = events[-1].seq, interruption(events)
         else:
-            at, past = 0, journal.render(await self._tools.store.journal(self._envelope.task_id))
+            at, past = 0, journal.render(await self._trials())
         text = (
             f"[harness] The environment was restarted at step {self._transcript.step}. Background processes "
             f"and files outside the work tree are gone.{' ' if past else ''}{past}"
@@ -253,8 +256,11 @@ class Attempt:
     async def _memory_of(self, ending: Ending) -> MemoryEntry | None:
         if not writes(self._envelope.memory):
             return None
-        trials = await patiently(lambda: self._tools.store.journal(self._envelope.task_id))
+        trials = await self._trials()
         return memory.entry_of(self._envelope, ending, trials, round_=self._claim.lease.round)
+
+    async def _trials(self) -> list[JournalEntry]:
+        return await patiently(lambda: self._tools.store.journal(self._envelope.task_id))
 
     def _doom_loop(self) -> DoomLoop:
         """With the calls of the attempts before, or the same loop would get a fresh three."""
