@@ -107,13 +107,17 @@ class AttemptBooks:
         self._fingerprint = await sandbox.fingerprint()
 
     async def step_done(self, sandbox: Sandbox) -> None:
-        """Checkpoint when the work tree changed and the last checkpoint is old enough."""
+        """Checkpoint when the work tree changed and the last checkpoint is old enough.
+
+        While Redis is nearly full, after each step: that moves the events out of it.
+        """
         now = self._clock()
         fresh = self._checkpointed is not None and now - self._checkpointed < CHECKPOINT_SECONDS
-        if fresh and not self.checkpoint_due:
+        full = await patiently(self._store.nearly_full)
+        if fresh and not self.checkpoint_due and not full:
             return
         fingerprint = await sandbox.fingerprint()
-        if fingerprint == self._fingerprint:
+        if fingerprint == self._fingerprint and not full:
             return
         self._fingerprint, self._checkpointed, self.checkpoint_due = fingerprint, now, False
         try:

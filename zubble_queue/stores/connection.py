@@ -95,7 +95,7 @@ class Connection:
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await self._scripts[script](keys=keys, args=values)
 
-    async def _nearly_full(self) -> bool:
+    async def nearly_full(self) -> bool:
         """Whether more than 80 % of maxmemory is used; asks at most once a second."""
         now = time.monotonic()
         if now - self._full_checked >= _FULL_CHECK_SECONDS:
@@ -105,7 +105,7 @@ class Connection:
 
     async def _refuse_when_full(self) -> None:
         """Raises StoreUnavailable when Redis is nearly full."""
-        if await self._nearly_full():
+        if await self.nearly_full():
             raise StoreUnavailable(
                 f"Redis at {self._where} is more than {FULL_SHARE:.0%} full: "
                 "raise maxmemory or wait until records expire."

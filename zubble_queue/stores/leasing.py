@@ -118,7 +118,6 @@ class Leasing(Reading):
         if not events:
             return
         pairs = [part for event in events for part in (event.seq, _event_json(event))]
-        await self._refuse_when_full()
         answer = await self._run("append", lease.task_id, lease.token, LIVE_EVENT_BYTES, *pairs)
         if answer[0] == "lost":
             raise _lost(lease)
@@ -146,8 +145,12 @@ class Leasing(Reading):
             raise ValueError(f"a checkpoint at event {checkpoint.seq}, but the last event is {answer[1]}")
 
     async def record(self, lease: Lease, entry: JournalEntry) -> None:
-        """Keep one trial in the task's journal, which holds the newest JOURNAL_ENTRIES."""
-        await self._refuse_when_full()
+        """Keep one trial in the task's journal, which holds the newest JOURNAL_ENTRIES.
+
+        Left out when Redis is nearly full: the events have it, too.
+        """
+        if await self.nearly_full():
+            return
         text = entry.model_dump_json()
         _kept(lease, await self._run("record", lease.task_id, lease.token, JOURNAL_ENTRIES, text))
 
@@ -189,7 +192,9 @@ class Leasing(Reading):
         _kept(lease, await self._run("release", lease.task_id, lease.token, cause[:1_000], int(charge)))
 
     async def set_preflighted(self, content_hash: str) -> None:
-        """Remember that this content has passed its preflight."""
+        """Remember that this content has passed its preflight; left out when Redis is nearly full."""
+        if await self.nearly_full():
+            return
         ttl = self._options.record_ttl_seconds
         await self._do("SET", self._keys.preflight(content_hash), "1", "EX", ttl)
 
@@ -198,7 +203,7 @@ class Leasing(Reading):
         return min(ttl, KEPT_ELSEWHERE_SECONDS) if "trajectory" in ending.artifacts else ttl
 
     async def _memory_arguments(self, memory: MemoryEntry | None) -> tuple[str, int, str]:
-        if memory is None or await self._nearly_full():
+        if memory is None or await self.nearly_full():
             return "", 0, ""
         text = memory.model_dump_json()
         if (size := len(text.encode())) > MEMORY_ENTRY_BYTES:

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- id, token, most live bytes, then pairs of seq and event -> {'appended'} | {'lost'} | {'gap', last} | {'full', bytes}
 local id = arg(1)
 if not held(id, arg(2)) then

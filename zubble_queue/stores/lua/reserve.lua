@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- id, token, call id, tokens, micro-USD, micro-USD of the smallest useful call
 -- -> {'reserved', micro-USD} | {'parked', limit} | {limit, left, 'pause' or 'seal'} | {'lost'}
 -- A batch or tenant grants what its ceiling still allows, which may be less than was asked for. Where only open
