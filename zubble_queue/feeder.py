@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
 from tenacity import AsyncRetrying, RetryCallState, wait_random_exponential
 
 from zubble_queue.contracts.envelope import Header
+from zubble_queue.contracts.need import Offer
 from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.errors import StoreUnavailable
 from zubble_queue.stores.redis import RedisStore
@@ -40,8 +42,8 @@ class Publisher(Protocol):
     async def publish(self, headers: Sequence[Header]) -> None:
         """Send one message per header. Whatever it raises, the headers are sent again."""
 
-    async def depth(self) -> int:
-        """Messages nobody has taken yet."""
+    async def depth(self, need: str) -> int:
+        """Messages of a need's key that nobody has taken yet."""
 
     async def aclose(self) -> None:
         """Give up connections."""
@@ -73,10 +75,12 @@ class Contact:
         return 0.0 if self._since is None else self._last - self._since
 
 
-def wanted(workers: Iterable[WorkerInfo]) -> int:
-    """How many tasks should be announced and unclaimed: the free slots and a quarter, rounded up."""
-    free = sum(max(0, worker.slots - worker.busy) for worker in workers)
-    return math.ceil(free * (1 + _SURPLUS))
+def offers(workers: Iterable[WorkerInfo]) -> list[Offer]:
+    """Workers that serve the same needs, together: room for their free slots and a quarter, rounded up."""
+    free: Counter[tuple[str, ...]] = Counter()
+    for worker in workers:
+        free[worker.needs] += max(0, worker.slots - worker.busy)
+    return [Offer(needs, math.ceil(slots * (1 + _SURPLUS))) for needs, slots in free.items()]
 
 
 class Feeder:
@@ -118,19 +122,21 @@ class Feeder:
         leads = await self._store.lead(ROLE, self._holder, self._lead_seconds)
         self._contact.answered()
         if not leads:
-            await _event_within(stop, self._lead_seconds / 3)
+            await _unless(stop, self._store.wait_for_lead(ROLE, self._lead_seconds / 3))
             return
         await self._feed()
         await self._reap()
         await self._count()
-        await self._wait_for_work(stop)
+        await _unless(stop, self._store.wait_for_work(self._seconds_to_wait()))
         self._contact.answered()
 
     async def _feed(self) -> None:
+        await self._store.mature()
         await self._store.seal_over_ceiling()
-        missing = wanted(await self._store.workers()) - await self._store.announced()
-        if missing > 0:
-            self._unsent += await self._store.announce(missing)
+        given = offers(await self._store.workers())
+        room = sum(offer.room for offer in given)
+        if room:
+            self._unsent += await self._store.announce(room, given)
         await self._send()
 
     async def _send(self) -> None:
@@ -171,36 +177,27 @@ class Feeder:
 
     async def _find_lost_messages(self) -> None:
         """Fewer messages than announced tasks: send that many of the oldest again; doubles are harmless."""
-        depth = await self._depth()
-        if depth is None:
-            return
         age = min(LOST_MESSAGE_SECONDS, self._lease_seconds / 2)
-        again = await self._store.reannounce(age, await self._store.announced() - depth)
-        if again:
-            logger.warning("messages were lost", action="reannounced", tasks=[h.task_id for h in again])
-            self._unsent += again
+        for need, count in (await self._store.announced_by_need()).items():
+            depth = await self._depth(need)
+            if depth is None:
+                return
+            self._unsent += await self._store.reannounce(age, count - depth, need)
+        if self._unsent:
+            tasks = [header.task_id for header in self._unsent]
+            logger.warning("messages were lost", action="reannounced", tasks=tasks)
             await self._send()
 
-    async def _depth(self) -> int | None:
+    async def _depth(self, need: str) -> int | None:
         try:
-            return await self._publisher.depth()
+            return await self._publisher.depth(need)
         except Exception as failed:  # noqa: BLE001 - as in _send; the next census asks again
             logger.warning("the queue's depth is unknown", action="depth_failed", cause=str(failed))
             return None
 
-    async def _wait_for_work(self, stop: asyncio.Event) -> None:
+    def _seconds_to_wait(self) -> float:
         due = min(self._reap_due, self._census_due) - time.monotonic()
-        seconds = max(0.05, min(due, REAP_SECONDS, self._lead_seconds / 3))
-        work = asyncio.ensure_future(self._store.wait_for_work(seconds))
-        told = asyncio.ensure_future(stop.wait())
-        try:
-            await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                work.result()
-        finally:
-            work.cancel()
-            told.cancel()
-            await asyncio.gather(work, told, return_exceptions=True)
+        return max(0.05, min(due, REAP_SECONDS, self._lead_seconds / 3))
 
     async def _leave(self) -> None:
         try:
@@ -229,6 +226,19 @@ def _lists(census: Any) -> dict[str, list[str]]:
         "orphans": list(census.orphans),
         "miscounted": list(census.miscounted),
     }
+
+
+async def _unless(stop: asyncio.Event, waiting: Awaitable[None]) -> None:
+    """Wait, but no longer than until the event."""
+    work, told = asyncio.ensure_future(waiting), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
+        if work.done():
+            work.result()
+    finally:
+        work.cancel()
+        told.cancel()
+        await asyncio.gather(work, told, return_exceptions=True)
 
 
 async def _event_within(event: asyncio.Event, seconds: float) -> None:

@@ -27,10 +27,14 @@ _VISIBILITY_SECONDS: Final = 7_200
 """Twice the longest wall clock; without late acks it only bounds what a crash in the pop leaves behind."""
 
 
-def make_app(settings: Settings) -> Celery:
-    """The Celery app for an installation, set to what Celery is here for."""
+def make_app(settings: Settings, needs: Iterable[str] = ()) -> Celery:
+    """The Celery app for an installation, set to what Celery is here for.
+
+    Args:
+        settings: Of the installation.
+        needs: Keys of the needs whose queues it consumes.
+    """
     assert settings.redis_url is not None
-    queue = queue_name(settings.namespace)
     broker = broker_settings(settings.redis_url.get_secret_value())
     transport_options = broker.pop("broker_transport_options")
     app = Celery("zubble", set_as_current=False)
@@ -76,8 +80,9 @@ def queue_name(namespace: str, need: str) -> str:
 
 
 def queue_of(namespace: str, need: str) -> Queue:
+    """Without acknowledgements: Kombu would write what is being delivered into Redis, and end when it is full."""
     name = queue_name(namespace, need)
-    return Queue(name, Exchange(name), routing_key=name)  # type: ignore[no-untyped-call]
+    return Queue(name, Exchange(name), routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
 
 
 class Dropped(Exception):

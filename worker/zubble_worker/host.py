@@ -90,6 +90,7 @@ class _Host:
         return Consumer(
             self._settings,
             name=f"zubble@{info.worker_id}",
+            needs=info.needs,
             body=Body(service, loop),
             on_end=lambda: loop.call_soon_threadsafe(self._consumer_ended.set),
         )

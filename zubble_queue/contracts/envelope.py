@@ -9,12 +9,15 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.memory import MemoryMode
+from zubble_queue.contracts.need import Need
 from zubble_queue.contracts.task import LoopBudget, TaskInput
 
 ENVELOPE_VERSION: Final = 1
 """A worker refuses an envelope of a newer version."""
 INLINE_BYTES: Final = 8_192
 """Longer values live in the artifact store and travel as references."""
+
+POOL_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
 _FROZEN: Final = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -53,7 +56,7 @@ class SandboxRequest(BaseModel):
 
     model_config = _FROZEN
 
-    backend: str = "bubblewrap"
+    backend: str = Field(default="bubblewrap", pattern=POOL_PATTERN)
     network: NetworkMode = "none"
     memory_mb: int = Field(default=1_024, ge=16, le=1_048_576)
     work_mb: int = Field(default=256, ge=1, le=1_048_576)
@@ -95,6 +98,8 @@ class TaskEnvelope(BaseModel):
     protocol: Literal["structured"] = "structured"
     model: str = Field(min_length=1, max_length=200)
     """A name defined in the worker's zubble.toml; endpoint and key never travel."""
+    pool: str = Field(default="default", pattern=POOL_PATTERN)
+    """Only workers that serve this pool are given the task."""
     level: Level = "off"
     """Thinking level; decides max tokens per call (Z23)."""
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
@@ -132,6 +137,11 @@ class TaskEnvelope(BaseModel):
         content["task"].pop("task_id")
         return identity.sha256(identity.canonical_json(content))
 
+    @property
+    def need(self) -> Need:
+        """What a worker must offer to be given the task."""
+        return Need(self.pool, self.sandbox.backend, self.model)
+
     def header(self, *, epoch: int, round_: int = 1) -> Header:
         return Header(
             task_id=self.task_id,
@@ -142,6 +152,8 @@ class TaskEnvelope(BaseModel):
             round=round_,
             task_type=self.task_type,
             model=self.model,
+            pool=self.pool,
+            sandbox=self.sandbox.backend,
             budget=self.budget,
             labels=self.labels,
         )
@@ -163,8 +175,15 @@ class Header(BaseModel):
     """How often this attempt was announced; more than one after a lost message."""
     task_type: str = "task"
     model: str = ""
+    pool: str = "default"
+    sandbox: str = "bubblewrap"
     budget: LoopBudget = LoopBudget()
     labels: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
+
+    @property
+    def need(self) -> Need:
+        """Decides the queue the message goes to."""
+        return Need(self.pool, self.sandbox, self.model)
 
     @property
     def message_id(self) -> str:

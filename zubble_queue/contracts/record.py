@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import product
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
@@ -11,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 from zubble_queue.contracts.ending import Ending, Usage
 from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
 from zubble_queue.contracts.frozen import FrozenMap
+from zubble_queue.contracts.need import Need
 from zubble_queue.contracts.tuning import Tuning
 
 _VIEW = ConfigDict(frozen=True, extra="forbid")
@@ -102,6 +104,19 @@ class BatchInfo(BaseModel):
     """At its creation; `zubble batch set` changes it."""
 
 
+class PastAttempt(BaseModel):
+    """An attempt that ended unverified and was tried again."""
+
+    model_config = _VIEW
+
+    attempt: int
+    outcome: str
+    reason: str
+    iterations_used: int
+    spend_micro_usd: int
+    """Of the task, up to its end."""
+
+
 class BatchView(BaseModel):
     """A batch's progress, read in O(1) from its counters."""
 
@@ -148,6 +163,11 @@ class WorkerInfo(BaseModel):
     sandboxes: Annotated[tuple[str, ...], Strict(strict=False)] = ()
     feeder: bool = True
     started_at: float = 0.0
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """Keys of the needs it serves; each has a queue of messages of its own."""
+        return tuple(sorted(Need(*need).key for need in product(self.pools, self.sandboxes, self.models)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,8 +222,12 @@ class Claim:
     checkpoint: Checkpoint | None
     last_seq: int
     """The next event of this task gets last_seq + 1."""
-    previous_end: Literal["none", "lost", "released"]
+    previous_end: Literal["none", "lost", "released", "retried"]
     """How the attempt before ended."""
+    retries_left: int = 0
+    """How often an attempt that ends unverified may be followed by another one."""
+    past: tuple[PastAttempt, ...] = ()
+    """How the attempts ended that were followed by this one."""
 
 
 @dataclass(frozen=True, slots=True)

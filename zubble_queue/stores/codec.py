@@ -13,8 +13,9 @@ from pydantic import ValidationError
 from zubble_queue.contracts.budget import AccountKind, BudgetView
 from zubble_queue.contracts.ending import MICRO, Ending, Usage
 from zubble_queue.contracts.envelope import Header, TaskEnvelope
-from zubble_queue.contracts.record import BatchInfo, BatchView, TaskState, TaskView
+from zubble_queue.contracts.record import BatchInfo, BatchView, PastRound, TaskState, TaskView
 from zubble_queue.contracts.task import LoopBudget
+from zubble_queue.contracts.tuning import Tuning
 
 USAGE_FIELDS: Final = tuple(Usage.model_fields)
 VIEW_FIELDS: Final = (
@@ -55,7 +56,7 @@ def micro_usd(usd: float) -> int:
 
 
 def task_arguments(envelope: TaskEnvelope) -> tuple[str | int, ...]:
-    """The ten values of `add_tasks.lua`."""
+    """The twelve values of `add_tasks.lua`."""
     return (
         envelope.task_id,
         envelope.source_id,
@@ -66,6 +67,8 @@ def task_arguments(envelope: TaskEnvelope) -> tuple[str | int, ...]:
         envelope.version,
         envelope.budget.max_tokens,
         micro_usd(envelope.budget.max_spend_usd),
+        envelope.budget.max_wallclock_seconds,
+        envelope.need.key,
         envelope.model_dump_json(),
     )
 
@@ -104,13 +107,12 @@ def task_view(task_id: str, values: Sequence[str | None], lease_until: float | N
 def batch_view(row: Row, tenants_reached: str | None) -> BatchView:
     """From the whole hash of a batch, and its tenant's field `reached`."""
     states = _numbers(row, "state:")
-    stored = _text(row, "state")
     total = _int(row, "total")
-    done = stored == "open" and 0 < total <= states.get(TaskState.SEALED, 0)
     return BatchView.model_validate(
         {
             "info": BatchInfo.model_validate_json(_text(row, "info")),
-            "state": "done" if done else stored,
+            "state": _batch_state(row, done=0 < total <= states.get(TaskState.SEALED, 0)),
+            "tuning": _tuning(row),
             "created_at": _int(row, "created") / MICRO,
             "total": total,
             "states": states,
@@ -121,6 +123,37 @@ def batch_view(row: Row, tenants_reached: str | None) -> BatchView:
             "ceiling_reached": row.get("reached") or tenants_reached,
             "requeues": _int(row, "requeues"),
         }
+    )
+
+
+def _batch_state(row: Row, *, done: bool) -> str:
+    stored = _text(row, "state")
+    if stored == "open" and done:
+        return "done"
+    return "paused" if stored == "open" and row.get("paused") else stored
+
+
+def _tuning(row: Row) -> Tuning:
+    return Tuning(
+        weight=float(row.get("weight") or 1),
+        priority=_int(row, "priority"),
+        concurrency=_int(row, "concurrency"),
+    )
+
+
+def past_round(text: str) -> PastRound:
+    """From an entry that `retry.lua` made."""
+    raw = json.loads(text)
+    settled = usage(raw["usage"])
+    ending = Ending.model_validate_json(raw["ending"])
+    return PastRound(
+        round=raw["round"],
+        attempts=int(raw["attempts"]),
+        worker=raw["worker"],
+        claimed_at=seconds(raw["claimed"]),
+        sealed_at=seconds(raw["sealed"]),
+        usage=settled,
+        ending=ending.model_copy(update={"usage": settled}),
     )
 
 
@@ -157,6 +190,8 @@ def header(row: Sequence[Any]) -> Header | None:
             push=int(push),
             task_type=raw["task_type"],
             model=raw["model"],
+            pool=raw["pool"],
+            sandbox=raw["sandbox"]["backend"],
             budget=LoopBudget.model_validate(raw["budget"]),
             labels=raw["labels"],
         )

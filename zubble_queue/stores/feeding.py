@@ -10,18 +10,23 @@ from typing import Any, Final
 import structlog
 
 from zubble_queue.contracts.envelope import Header
+from zubble_queue.contracts.need import Offer
 from zubble_queue.contracts.record import Census, Reaped
 from zubble_queue.stores import codec
 from zubble_queue.stores.connection import micro
+from zubble_queue.stores.operating import Operating
 from zubble_queue.stores.submitting import Submitting
 
 _CHUNK: Final = 200
 """Tasks per announcing or reaping script call."""
 
+AGEING_SECONDS: Final = 60
+"""A batch none of whose tasks was announced for so long rises by one priority."""
+
 logger = structlog.get_logger(__name__)
 
 
-class Feeding(Submitting):
+class Feeding(Submitting, Operating):
     """Safe with several feeders at once: each step is one script; leadership only saves work."""
 
     async def lead(self, role: str, holder: str, ttl_seconds: float) -> bool:
@@ -32,25 +37,50 @@ class Feeding(Submitting):
         """Give a role up, if it is held."""
         await self._run("resign", role, holder)
 
-    async def announce(self, limit: int) -> list[Header]:
-        """Take at most `limit` waiting tasks, oldest batch first; their messages are the caller's to send."""
+    async def announce(self, limit: int, offers: Sequence[Offer] | None = None) -> list[Header]:
+        """Take waiting tasks, fairly over the batches; their messages are the caller's to send.
+
+        Args:
+            limit: The most to take.
+            offers: What the workers have room for; what is announced already is taken off. None means room
+                for everything.
+        """
+        given = _offer_arguments(offers)
         headers: list[Header] = []
-        while (most := min(_CHUNK, limit - len(headers))) > 0:
-            rows = await self._run("announce", most)
+        taken = 0
+        while (most := min(_CHUNK, limit - taken)) > 0:
+            rows = await self._run("announce", most, AGEING_SECONDS, *given)
             headers += _headers(rows)
+            taken += len(rows)
             if len(rows) < most:
                 break
         return headers
 
-    async def reannounce(self, older_than_seconds: float, limit: int) -> list[Header]:
-        """Headers, with a higher push, of tasks announced that long ago and not claimed since."""
+    async def reannounce(
+        self, older_than_seconds: float, limit: int, need: str | None = None
+    ) -> list[Header]:
+        """Headers, with a higher push, of tasks announced that long ago and not claimed since.
+
+        Args:
+            older_than_seconds: How long ago.
+            limit: The most.
+            need: Only tasks of this need's key; None means all.
+        """
         if limit < 1:
             return []
-        return _headers(await self._run("reannounce", micro(older_than_seconds), limit))
+        return _headers(await self._run("reannounce", micro(older_than_seconds), limit, need or ""))
+
+    async def announced_by_need(self) -> dict[str, int]:
+        """How many tasks are announced and not yet claimed, by the key of what they need."""
+        return dict(Counter(await self._run("announced_needs")))
 
     async def announced(self) -> int:
         """How many tasks are announced and not yet claimed."""
         return int(await self._do("ZCARD", self._keys.announced))
+
+    async def mature(self) -> int:
+        """Let postponed tasks whose delay is over wait to be fed again; returns how many."""
+        return int(await self._run("mature", _CHUNK))
 
     async def reap(self) -> Reaped:
         """Take expired leases away: back to the queue, or sealed `stuck` at max_attempts."""
@@ -67,6 +97,11 @@ class Feeding(Submitting):
         """Return when something happened that a feeder should look at, or at the timeout."""
         seconds = max(0.01, timeout_seconds)
         await self._do("BLPOP", self._keys.wake, seconds, blocking_seconds=seconds)
+
+    async def wait_for_lead(self, role: str, timeout_seconds: float) -> None:
+        """Return when the holder of a role gives it up, or at the timeout; one of those who wait is told."""
+        seconds = max(0.01, timeout_seconds)
+        await self._do("BLPOP", self._keys.vacant(role), seconds, blocking_seconds=seconds)
 
     async def census(self) -> Census:
         """Compare records, indexes and counters, and mend what disagrees.
@@ -103,6 +138,15 @@ class _Findings:
     orphans: list[str]
     put_back: list[str] = field(default_factory=list)
     miscounted: list[str] = field(default_factory=list)
+
+
+def _offer_arguments(offers: Sequence[Offer] | None) -> list[str | int]:
+    if offers is None:
+        return [-1]
+    values: list[str | int] = [len(offers)]
+    for offer in offers:
+        values += [offer.room, len(offer.needs), *offer.needs]
+    return values
 
 
 def _headers(rows: Sequence[Sequence[Any]]) -> list[Header]:

@@ -42,6 +42,7 @@ class KeyKind:
 KEY_KINDS: Final = (
     KeyKind("batches", "zset", Lifetime.NEVER, "one entry per batch that has a key"),
     KeyKind("feeding", "zset", Lifetime.NEVER, "one entry per batch with waiting tasks"),
+    KeyKind("levels", "hash", Lifetime.ALWAYS, "record_ttl from the last feeding; one entry per priority"),
     KeyKind("batch:*", "hash", Lifetime.DONE, "counters: states, outcomes, usage, phases"),
     KeyKind("batch:*:tasks", "zset", Lifetime.DONE, "one entry per task"),
     KeyKind("batch:*:waiting", "zset", Lifetime.DONE, "one entry per waiting task; gone when empty"),
@@ -49,13 +50,18 @@ KEY_KINDS: Final = (
     KeyKind("task:*:events", "list", Lifetime.SEALED, "8 MiB not yet in a segment, 64 KiB an event"),
     KeyKind("task:*:calls", "hash", Lifetime.SEALED, "one entry per model call of the task"),
     KeyKind("task:*:journal", "list", Lifetime.SEALED, "the newest 500 trials"),
+    KeyKind("task:*:rounds", "list", Lifetime.SEALED, "earlier rounds, at most 19, 64 KiB each"),
     KeyKind("tenant:*", "hash", Lifetime.ACCOUNT, "one per tenant: its ceiling, and what it ever spent"),
     KeyKind("announced", "zset", Lifetime.NEVER, "free slots and a quarter"),
+    KeyKind(
+        "delayed", "zset", Lifetime.NEVER, "one entry per task that waits after a failure of the machinery"
+    ),
     KeyKind("leases", "zset", Lifetime.NEVER, "one entry per running task"),
     KeyKind("busy", "hash", Lifetime.NEVER, "one entry per worker that holds a lease"),
     KeyKind("workers", "zset", Lifetime.NEVER, "one entry per living worker"),
     KeyKind("worker:*", "string", Lifetime.ALWAYS, "what a worker registered"),
     KeyKind("leader:*", "string", Lifetime.ALWAYS, "the holder of a role"),
+    KeyKind("vacant:*", "list", Lifetime.ALWAYS, "one entry, for whoever waits to lead"),
     KeyKind(
         "preflight:*", "string", Lifetime.ALWAYS, "record_ttl; one per content that passed its preflight"
     ),
@@ -72,6 +78,7 @@ class Keys:
         self.prefix = f"{namespace}:{KEY_VERSION}:"
         self.batches = self.prefix + "batches"
         self.announced = self.prefix + "announced"
+        self.delayed = self.prefix + "delayed"
         self.leases = self.prefix + "leases"
         self.busy = self.prefix + "busy"
         self.workers = self.prefix + "workers"
@@ -92,6 +99,9 @@ class Keys:
 
     def leader(self, role: str) -> str:
         return self.prefix + "leader:" + role
+
+    def vacant(self, role: str) -> str:
+        return self.prefix + "vacant:" + role
 
     def preflight(self, content_hash: str) -> str:
         return self.prefix + "preflight:" + content_hash

@@ -1,4 +1,4 @@
-"""The dispatcher's side of the store: batches and their tasks come into being, or are cancelled."""
+"""The dispatcher's side of the store: batches and their tasks come into being."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from zubble_queue.contracts.envelope import TaskEnvelope
 from zubble_queue.contracts.record import BatchInfo, Submitted
-from zubble_queue.errors import BadInput, UnknownName
+from zubble_queue.errors import BadInput
 from zubble_queue.stores import codec
 from zubble_queue.stores.reading import PAGE, Reading
 
@@ -24,8 +24,16 @@ class Submitting(Reading):
         """Make an empty batch in state `loading`; False if it was there, whatever its info."""
         await self._refuse_when_full()
         ceiling = "" if info.max_spend_usd is None else codec.micro_usd(info.max_spend_usd)
-        arguments = (info.name, info.model_dump_json(), info.tenant, ceiling, info.on_ceiling)
-        return bool(await self._run("create_batch", *arguments))
+        tuning = (repr(info.tuning.weight), info.tuning.priority, info.tuning.concurrency)
+        arguments = (
+            info.name,
+            info.model_dump_json(),
+            info.tenant,
+            ceiling,
+            info.on_ceiling,
+            info.max_retries,
+        )
+        return bool(await self._run("create_batch", *arguments, *tuning))
 
     async def compare(self, batch: str, hashes: Mapping[str, str]) -> dict[str, Standing]:
         """How tasks (id to content hash) stand to what is stored; nothing is written."""
@@ -57,33 +65,6 @@ class Submitting(Reading):
         """All tasks are there. Raises UnknownName."""
         if not await self._run("open_batch", batch):
             raise await self._unknown_batch(batch)
-
-    async def cancel_batch(self, name: str) -> int:
-        """Seal what waits and tell what runs; from the first moment on nothing of it is fed or claimed.
-
-        Returns:
-            How many tasks were sealed or told to stop by this call.
-
-        Raises:
-            UnknownName: There is no such batch.
-        """
-        if not await self._run("cancel_batch", name):
-            raise await self._unknown_batch(name)
-        count, after = 0, "0"
-        while page := await self._members(name, after):
-            count += await self._run("cancel", *(task_id for task_id, _ in page))
-            after = page[-1][1]
-        return count
-
-    async def cancel_task(self, task_id: str) -> bool:
-        """Seal it if it waits, tell it to stop if it runs; False if there was nothing to do.
-
-        Raises:
-            UnknownName: There is no such task.
-        """
-        if not await self._do("EXISTS", self._keys.task(task_id)):
-            raise UnknownName("task", task_id, ())
-        return bool(await self._run("cancel", task_id))
 
     async def _add_page(self, batch: str, envelopes: Sequence[TaskEnvelope]) -> Submitted:
         values = [value for envelope in envelopes for value in codec.task_arguments(envelope)]

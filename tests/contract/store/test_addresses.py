@@ -16,7 +16,7 @@ from zubble_queue.contracts.envelope import Header
 from zubble_queue.errors import CannotStart
 from zubble_queue.settings import Settings
 from zubble_queue.stores.redis import RedisStore
-from zubble_worker.app import CeleryPublisher
+from zubble_worker.app import CeleryPublisher, queue_name
 
 servers = sys.modules["store_tests_servers"]
 PASSWORD = "p@ss:w/rd"
@@ -52,10 +52,12 @@ async def usable(url: str) -> bool:
     """Whether a store can be opened and read there, and Celery's messages be sent to the same place."""
     store = await RedisStore.connect(url)
     publisher = CeleryPublisher(Settings.load({"redis_url": url}))
+    header = Header(task_id="1-a-00000000", batch="b", source_id="a", attempt=1, model="m")
     try:
-        await publisher.publish([Header(task_id="1-a-00000000", batch="b", source_id="a", attempt=1)])
-        where = await store._do("EXISTS", "zubble:celery:zubble-attempts")
-        return await store.batches() == [] and await publisher.depth() > 0 and bool(where)
+        await publisher.publish([header])
+        queue = f"zubble:celery:{queue_name('zubble', header.need.key)}"
+        where = await store._do("EXISTS", queue)
+        return await store.batches() == [] and await publisher.depth(header.need.key) > 0 and bool(where)
     finally:
         await publisher.aclose()
         await store.aclose()

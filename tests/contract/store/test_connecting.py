@@ -9,7 +9,7 @@ from zubble_queue.stores.redis import RedisStore
 MUST_NOT_FAIL_WHEN_FULL = {
     *("renew", "reserve", "settle", "append", "checkpoint", "seal", "release", "reap", "lead", "cancel")
 }
-MUST_FAIL_WHEN_FULL = {"create_batch", "add_tasks", "claim", "record"}
+MUST_FAIL_WHEN_FULL = {"create_batch", "add_tasks", "claim", "record", "retry"}
 TRIAL = JournalEntry(step=1, command="ls", exit_code=0, result_summary="", category="diagnostic", time=1.0)
 
 
@@ -126,7 +126,7 @@ async def test_a_full_server_still_renews_settles_seals_and_reaps(world, full):
     await world.store.append(first, [world.event(2)])
     await world.store.reserve(first, "c2", tokens=5, micro_usd=5)
     await world.store.seal(first, world.passed)
-    await world.store.release(second, cause="handover", charge=False)
+    await world.store.release(second, cause="handover")
     assert (await world.store.reap()).requeued == (third.task_id,)
     assert await world.store.lead("feeder", "f", 30)
     assert len(await world.store.announce(5)) == 2

@@ -20,14 +20,6 @@ async def test_a_header_says_who_the_task_is_and_nothing_it_contains(world):
     assert header.message_id == f"{wanted.task_id}.1.1"
 
 
-async def test_batches_are_fed_in_the_order_of_their_creation(world):
-    await world.submit("a1", "a2", batch="first")
-    await world.submit("b1", batch="second")
-    await world.submit("a3", batch="first")
-
-    assert [header.source_id for header in await world.store.announce(10)] == ["a1", "a2", "a3", "b1"]
-
-
 @pytest.mark.parametrize("limit", [0, 1, 3, 250])
 async def test_no_more_tasks_are_announced_than_were_asked_for(world, limit):
     await world.submit(*(f"t{number}" for number in range(260)))
@@ -176,7 +168,7 @@ async def test_what_changes_the_work_wakes_the_feeder(world, event):
     happen = {
         "submit": lambda: world.submit("new"),
         "seal": lambda: world.store.seal(lease, world.passed),
-        "release": lambda: world.store.release(lease, cause="handover", charge=False),
+        "release": lambda: world.store.release(lease, cause="handover"),
         "reap": lambda: world.lose(lease),
         "register": lambda: world.store.register(worker("w", slots=9), ttl_seconds=60),
         "unregister": lambda: world.store.unregister("w"),

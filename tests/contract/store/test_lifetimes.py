@@ -30,7 +30,11 @@ async def use_everything(world):
     """One task sealed, one running, one waiting, one cancelled; every kind of key written."""
     await world.store.lead("feeder", "f", 60)
     await world.store.register(WORKER, ttl_seconds=60)
+    await world.store.lead("other", "f", 60)
+    await world.store.resign("other", "f")
     ids = await world.submit("sealed", "running", "waiting", "cancelled", batch="open")
+    await world.store.cancel_task(ids[3])
+    await world.store.retry_tasks("open", ids[3:])
     await world.store.cancel_task(ids[3])
     lease = (await world.claim()).lease
     await world.store.reserve(lease, "c1", tokens=1, micro_usd=1)

@@ -46,8 +46,8 @@ class Mailbox:
         if not self.losing:
             self.messages += headers
 
-    async def depth(self) -> int:
-        return len(self.messages)
+    async def depth(self, need: str) -> int:
+        return sum(header.need.key == need for header in self.messages)
 
     async def aclose(self) -> None:
         self.closed = True
@@ -67,8 +67,9 @@ class Farm:
         self._running.append((stop, task))
         return stop, task
 
-    async def worker(self, worker_id: str, slots: int) -> None:
-        info = WorkerInfo(worker_id=worker_id, version="1", host="h", pid=1, slots=slots, busy=0)
+    async def worker(self, worker_id: str, slots: int, **fields: Any) -> None:
+        serves = {"models": {"scripted": "hash"}, "sandboxes": ("bubblewrap",), **fields}
+        info = WorkerInfo(worker_id=worker_id, version="1", host="h", pid=1, slots=slots, busy=0, **serves)
         await self.world.store.register(info, ttl_seconds=600)
 
     async def close(self) -> None:

@@ -1,7 +1,8 @@
 import pytest
 
+from zubble_queue.contracts.need import Offer
 from zubble_queue.contracts.record import WorkerInfo
-from zubble_queue.feeder import Contact, wanted
+from zubble_queue.feeder import Contact, offers
 
 
 class Clock:
@@ -22,14 +23,14 @@ def contact(clock):
     return Contact(longest_gap_seconds=15.0, clock=clock)
 
 
-def worker(slots, busy):
-    return WorkerInfo(worker_id="w", version="1", host="h", pid=1, slots=slots, busy=busy)
+def worker(slots, busy, **serves):
+    serves = {"models": {"m": "hash"}, "sandboxes": ("bubblewrap",), **serves}
+    return WorkerInfo(worker_id="w", version="1", host="h", pid=1, slots=slots, busy=busy, **serves)
 
 
 @pytest.mark.parametrize(
-    ("workers", "expected"),
+    ("workers", "room"),
     [
-        ([], 0),
         ([(4, 4)], 0),
         ([(1, 0)], 2),
         ([(4, 0)], 5),
@@ -39,8 +40,27 @@ def worker(slots, busy):
         ([(2, 5), (2, 0)], 3),
     ],
 )
-def test_free_slots_and_a_quarter_are_wanted_whatever_overfull_workers_say(workers, expected):
-    assert wanted([worker(slots, busy) for slots, busy in workers]) == expected
+def test_workers_alike_have_room_for_their_free_slots_and_a_quarter_whatever_overfull_ones_say(workers, room):
+    assert offers([worker(slots, busy) for slots, busy in workers]) == [
+        Offer(("default/bubblewrap/m",), room)
+    ]
+
+
+def test_without_workers_nothing_is_offered():
+    assert offers([]) == []
+
+
+def test_workers_that_serve_other_needs_are_offered_apart():
+    both = worker(4, 0, pools=("default", "gpu"), models={"m": "1", "n": "2"})
+
+    assert offers([worker(4, 0), both, worker(4, 0)]) == [
+        Offer(("default/bubblewrap/m",), 10),
+        Offer(("default/bubblewrap/m", "default/bubblewrap/n", "gpu/bubblewrap/m", "gpu/bubblewrap/n"), 5),
+    ]
+
+
+def test_a_worker_without_a_sandbox_or_a_model_serves_nothing():
+    assert worker(4, 0, models={}).needs == worker(4, 0, sandboxes=()).needs == ()
 
 
 def test_before_the_first_answer_there_was_no_contact(contact):

@@ -48,13 +48,19 @@ local function take_from_offers_what_is_announced()
   return by_batch
 end
 
+-- A batch that waits rises, but never above the highest priority there is: there, weights alone decide.
+local highest = -math.huge
+
 local function rank(turn)
-  turn.rank = turn.priority + math.floor((NOW - turn.served) / ageing)
+  turn.rank = math.min(highest, turn.priority + math.floor((NOW - turn.served) / ageing))
+  turn.risen = turn.rank > turn.priority
 end
 
 local function before(one, two)
   if one.rank ~= two.rank then
     return one.rank > two.rank
+  elseif one.risen ~= two.risen then
+    return one.risen
   elseif one.pass ~= two.pass then
     return one.pass < two.pass
   end
@@ -130,7 +136,7 @@ local function turn_of(batch, number_, announced)
   for lane = 0, tonumber(b[8] or 1) - 1 do
     turn.lanes[#turn.lanes + 1] = {need = redis.call('HGET', key, 'need:' .. lane), number = lane}
   end
-  rank(turn)
+  highest = math.max(highest, turn.priority)
   return turn
 end
 
@@ -180,8 +186,11 @@ for i, batch in ipairs(redis.call('ZRANGE', P .. 'feeding', 0, -1)) do
   local turn = turn_of(batch, i, announced[batch] or 0)
   if turn then
     turns[#turns + 1] = turn
-    insert(turn)
   end
+end
+for _, turn in ipairs(turns) do
+  rank(turn)
+  insert(turn)
 end
 while #rows < most and #heap > 0 do
   local turn = heap[1]

@@ -1,17 +1,27 @@
 #!lua flags=allow-oom
--- ids... -> how many were sealed or told to stop just now
+-- ids... -> how many were sealed or told to stop just now. A task whose lease has run out has nobody to tell.
 local count = 0
+
+local function lease_has_run_out(id)
+  local until_ = redis.call('ZSCORE', P .. 'leases', id)
+  return until_ and tonumber(until_) < NOW
+end
+
+local function cancel(id, state, batch)
+  redis.call('HSET', task_key(id), 'cancel', 1)
+  if state == 'running' and not lease_has_run_out(id) then
+    changed(batch)
+  else
+    seal_unattended(id, batch, state, 'cancelled', 'cancelled by the operator')
+  end
+  count = count + 1
+end
+
 for at = 1, #ARGV - 3 do
-  local id = arg(at)
-  local record = fields(task_key(id), 'state', 'batch', 'cancel')
-  if record[1] == 'running' and record[3] ~= '1' then
-    redis.call('HSET', task_key(id), 'cancel', 1)
-    changed(record[2])
-    count = count + 1
-  elseif record[1] and record[1] ~= 'running' and record[1] ~= 'sealed' then
-    redis.call('HSET', task_key(id), 'cancel', 1)
-    seal_unattended(id, record[2], record[1], 'cancelled', 'cancelled by the operator')
-    count = count + 1
+  local record = fields(task_key(arg(at)), 'state', 'batch', 'cancel')
+  local told = record[1] == 'running' and record[3] == '1' and not lease_has_run_out(arg(at))
+  if record[1] and record[1] ~= 'sealed' and not told then
+    cancel(arg(at), record[1], record[2])
   end
 end
 return count

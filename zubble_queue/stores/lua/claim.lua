@@ -19,7 +19,7 @@ local function refusal()
     return 'leased'
   elseif attempt ~= epoch + 1 or arg(3) ~= record[3] then
     return 'stale'
-  elseif state ~= 'queued' or ceiling_reached(batch) then
+  elseif state ~= 'queued' or batch_paused(batch) or ceiling_reached(batch) then
     return 'paused'
   end
 end
@@ -60,6 +60,6 @@ end
 begin()
 
 local given = fields(key, 'batch', 'round', 'envelope', 'wallclock', 'checkpoint', 'last_seq', 'previous_end',
-  'usage:calls', 'usage:estimated_calls', 'usage:prompt_tokens', 'usage:completion_tokens', 'usage:cached_tokens',
+  'retries', 'past', 'usage:calls', 'usage:estimated_calls', 'usage:prompt_tokens', 'usage:completion_tokens', 'usage:cached_tokens',
   'usage:reasoning_tokens', 'usage:spend_micro_usd')
-return {'granted', given}
+return {'granted', given, redis.call('HGET', batch_key(batch), 'max_retries') or '0'}

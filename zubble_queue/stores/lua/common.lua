@@ -119,6 +119,10 @@ local function charge_outcome(id, batch, outcome)
   end
 end
 
+local function cost(id)
+  return tonumber(redis.call('HGET', task_key(id), 'usage:spend_micro_usd') or 0)
+end
+
 -- A call that was begun and never settled may have been paid for: charge all of what was reserved.
 local function settle_open_calls(id, batch)
   local calls_key = task_key(id) .. ':calls'
@@ -186,12 +190,17 @@ local function put_in_waiting(id, batch)
   wake()
 end
 
-local function requeue(id, batch, previous_end)
+-- `delay` is how long it is kept from being fed, in microseconds.
+local function requeue(id, batch, previous_end, delay)
   end_lease(id)
   redis.call('HSET', task_key(id), 'previous_end', previous_end)
   redis.call('HINCRBY', batch_key(batch), 'requeues', 1)
   move(id, batch, 'running', 'queued')
-  put_in_waiting(id, batch)
+  if delay then
+    redis.call('ZADD', P .. 'delayed', int(NOW + delay), id)
+  else
+    put_in_waiting(id, batch)
+  end
 end
 
 local function let_batch_expire_when_done(batch)
@@ -199,7 +208,7 @@ local function let_batch_expire_when_done(batch)
   local counters = fields(key, 'state', 'total', 'state:sealed')
   local total = tonumber(counters[2] or 0)
   if counters[1] ~= 'loading' and tonumber(counters[3] or 0) >= total then
-    for _, suffix in ipairs({'', ':tasks', ':waiting'}) do
+    for _, suffix in ipairs({'', ':tasks'}) do
       redis.call('EXPIRE', key .. suffix, RECORD_TTL + BATCH_GRACE)
     end
   end
@@ -213,11 +222,12 @@ local function seal(id, batch, from, outcome, ending)
   end
   redis.call('ZREM', batch_key(batch) .. ':waiting', id)
   redis.call('ZREM', P .. 'announced', id)
+  redis.call('ZREM', P .. 'delayed', id)
   charge_outcome(id, batch, outcome)
   redis.call('HSET', task_key(id), 'ending', ending, 'outcome', outcome, 'sealed', int(NOW))
   redis.call('HINCRBY', batch_key(batch), 'outcome:' .. outcome, 1)
   move(id, batch, from, 'sealed')
-  for _, suffix in ipairs({'', ':events', ':calls', ':journal'}) do
+  for _, suffix in ipairs({'', ':events', ':calls', ':journal', ':rounds'}) do
     redis.call('EXPIRE', task_key(id) .. suffix, RECORD_TTL)
   end
   let_batch_expire_when_done(batch)

@@ -22,7 +22,8 @@ local function inspect(id)
   seen[#seen + 1] = 'state:' .. state
   if state == 'sealed' then
     seen[#seen + 1] = 'outcome:' .. record[2]
-  elseif state == 'queued' and not indexed(id, key .. ':waiting') and not indexed(id, P .. 'announced') then
+  elseif state == 'queued' and not indexed(id, key .. ':waiting') and not indexed(id, P .. 'announced')
+    and not indexed(id, P .. 'delayed') then
     put_in_waiting(id, batch)
     mended[#mended + 1] = id
   elseif state == 'running' and not indexed(id, P .. 'leases') then
@@ -35,6 +36,6 @@ for i = 1, #page, 2 do
   next_ordinal = page[i + 1]
 end
 if redis.call('ZCARD', key .. ':waiting') > 0 and not batch_cancelled(batch) then
-  redis.call('ZADD', P .. 'feeding', redis.call('HGET', key, 'created'), batch)
+  join_feeding(batch)
 end
 return {next_ordinal, orphans, mended, seen}
