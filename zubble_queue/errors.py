@@ -10,8 +10,10 @@ ZubbleError
     StoreUnavailable       Redis does not answer
     SandboxUnavailable     the sandbox, not the command, failed
     ModelUnavailable       the provider failed after its retries
+    ParkedTooLong          others left no room for so long
   JobError                 the job itself is at fault           -> sealed `invalid`, never retried
   LeaseLost                this attempt no longer owns its task -> stop at once, write nothing
+  CeilingReached           batch or tenant spent all it may       -> given back as it is, until it is raised
   BudgetExceededError      a kill switch tripped (B4; also a RuntimeError)
 
 A command that fails or times out is a CommandResult, never an exception.
@@ -89,12 +91,20 @@ class ModelUnavailable(InfraError):
         super().__init__(message)
 
 
+class ParkedTooLong(InfraError):
+    """Others left no room for a call, at a ceiling or at the provider, for as long as one may wait."""
+
+
 class JobError(ZubbleError):
     """The job itself is at fault; it is sealed `invalid` and never retried."""
 
 
 class LeaseLost(ZubbleError):
     """This attempt no longer owns its task."""
+
+
+class CeilingReached(ZubbleError):
+    """Batch or tenant has spent all it may, and its tasks are to wait until the ceiling is raised."""
 
 
 class BudgetExceededError(ZubbleError, RuntimeError):

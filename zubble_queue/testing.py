@@ -90,19 +90,30 @@ class MemoryBooks:
         self.events.append(event)
         return event
 
-    async def reserve(self, call_id: str, *, tokens: int, micro_usd: int) -> None:
+    async def reserve(
+        self,
+        call_id: str,
+        *,
+        tokens: int,
+        micro_usd: int,
+        least_micro_usd: int | None = None,  # noqa: ARG002  # there is no ceiling above the task's here
+    ) -> int:
         left = self.left()
         if tokens > left.tokens:
             raise BudgetExceededError("tokens", f"max_tokens={self._budget.max_tokens} exceeded")
         if micro_usd > left.micro_usd:
             raise BudgetExceededError("spend", f"max_spend_usd={self._budget.max_spend_usd} exceeded")
         self._open[call_id] = (tokens, micro_usd)
+        return micro_usd
 
     async def settle(self, call_id: str, usage: Usage) -> None:
         if call_id not in self._settled:
             self._settled.add(call_id)
             self._open.pop(call_id, None)
             self.usage = self.usage.plus(usage)
+
+    async def parked(self) -> float:
+        return 0.0
 
     async def journal(self, entry: JournalEntry) -> None:
         self.entries.append(entry)

@@ -13,9 +13,14 @@ from typing import Any, Final
 from zubble_queue.stores.keys import Keys
 
 _MICRO: Final = 1_000_000
-_OF_THE_STORE: Final = frozenset({"accepted", "lease_lost", "released", "sealed"})
+_OF_THE_STORE: Final = frozenset({"accepted", "lease_lost", "released", "postponed", "tried_again", "sealed"})
 """Events that the store writes itself, inside the script that ends or begins a state."""
-_WAYS_BACK: Final = {"lease_lost": "lost", "released": "released"}
+_WAYS_BACK: Final = {
+    "lease_lost": "lost",
+    "released": "released",
+    "postponed": "released",
+    "tried_again": "retried",
+}
 
 
 @dataclass(slots=True)
@@ -102,7 +107,7 @@ class History:
             self._guard(attempt, f"event {kind}")
         elif kind in _WAYS_BACK:
             self._way_back, self._time = _WAYS_BACK[kind], event["time"]
-            self.leases[-1].charged = kind == "lease_lost" or bool(event["data"]["charged"])
+            self.leases[-1].charged = kind == "lease_lost"
 
     def call(self, call_id: str, value: str) -> None:
         """HSET of its calls."""

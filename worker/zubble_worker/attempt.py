@@ -14,15 +14,16 @@ from typing import Any, Final, TypeVar
 
 import structlog
 
+from zubble_queue.contracts import failure
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import UNVERIFIED_STOPS, Ending, Stop, Verdict
 from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.memory import MemoryEntry, MemoryUse, namespace, reads, writes
-from zubble_queue.contracts.model import estimate_tokens
+from zubble_queue.contracts.model import SMALLEST_CALL_TOKENS, estimate_tokens
 from zubble_queue.contracts.record import Claim
 from zubble_queue.contracts.sandbox import Sandbox
-from zubble_queue.errors import InfraError, JobError, LeaseLost, ModelUnavailable
+from zubble_queue.errors import CeilingReached, InfraError, JobError, LeaseLost, ModelUnavailable
 from zubble_worker import journal, memory, worktree
 from zubble_worker.books import AttemptBooks
 from zubble_worker.check import SandboxChecker
@@ -60,7 +61,7 @@ class Attempt:
         self._claim, self._tools = claim, tools
         self._envelope = claim.envelope
         self._gate = Gate()
-        self._books = AttemptBooks(claim, tools.store, tools.artifacts, gate=self._gate)
+        self._books = AttemptBooks(claim, tools.store, tools.artifacts, gate=self._gate, bell=tools.bell)
         self._transcript = Transcript(Job(claim.envelope, ""))
         self._place: Workplace | None = None
         self._loop: AgentLoop | None = None
@@ -88,18 +89,22 @@ class Attempt:
     async def run(self) -> Done:
         """Until the task is sealed, given back, or no longer ours."""
         try:
-            return await self._to_an_end()
+            return await self._whatever_happens()
         except LeaseLost:
             return Done("dropped", cause="lease lost")
-        except JobError as error:
-            return await self._seal(Stopped(Stop.INVALID, str(error)))
-        except InfraError as error:
-            if isinstance(error, ModelUnavailable) and error.permanent:
-                return await self._seal(Stopped(Stop.INFRA, str(error)))
-            return await self._release(str(error))
         finally:
             if self._place:
                 await self._place.sandbox.destroy()
+
+    async def _whatever_happens(self) -> Done:
+        try:
+            return await self._to_an_end()
+        except LeaseLost:
+            raise
+        except CeilingReached as reached:
+            return await self._give_back(str(reached))
+        except Exception as error:  # noqa: BLE001 - the attempt's edge: every failure has an owner and an end
+            return await self._failed(error)
 
     async def _to_an_end(self) -> Done:
         stopped = await self._uninterrupted(self._work())
@@ -117,7 +122,7 @@ class Attempt:
             case Interruption.CANCELLED:
                 return await self._seal(Stopped(Stop.CANCELLED, "cancelled by the operator"))
             case Interruption.HANDOVER:
-                return await self._give_back()
+                return await self._give_back("handover")
             case Interruption.LOST:
                 return Done("dropped", cause="lease lost")
 
@@ -147,7 +152,7 @@ class Attempt:
     async def _stand_still(self, since: float) -> None:
         """Redis has been silent for too long: buy nothing, run nothing, keep everything."""
         _log.warning("standing still", action="attempt_frozen", task_id=self._envelope.task_id)
-        self._gate.shut(since=since)
+        self._gate.shut(since=max(since, self._books.parking.last))
         if self._place:
             await self._place.sandbox.freeze()
 
@@ -165,7 +170,8 @@ class Attempt:
         )
         model = self._tools.models.get(self._envelope.model)
         if model is None:
-            raise JobError(f"model {self._envelope.model!r} is not defined on this worker")
+            reason = f"model {self._envelope.model!r} is not defined on this worker"
+            raise ModelUnavailable(reason, permanent=True)
         job = Job(self._envelope, await self._instructions())
         self._transcript = Transcript(job)
         if estimate_tokens(job.opening()[-1].content) > self._envelope.task.context_budget_tokens:
@@ -276,8 +282,23 @@ class Attempt:
         await self._record("verify_finished", step=self._transcript.step, **result.as_dict())
         return result
 
+    async def _failed(self, error: Exception) -> Done:
+        fault, reason = failure.of_error(error), str(error) or type(error).__name__
+        _log.warning("failed", action="attempt_failed", task_id=self._envelope.task_id, fault=fault.value)
+        if fault is failure.Fault.OPERATOR:
+            return await self._seal(Stopped(Stop.INVALID, reason))
+        if fault is failure.Fault.INFRA_PERMANENT:
+            return await self._seal(Stopped(Stop.INFRA, reason))
+        if not isinstance(error, InfraError):
+            _log.error("a fault of our own", action="attempt_failed", exc_info=error)
+            reason = f"a fault of our own: {type(error).__name__}"
+        return await self._postpone(reason)
+
     async def _seal(self, stopped: Stopped, checked: CheckResult | None = None) -> Done:
         ending = await self._ending(stopped, checked)
+        if number := await self._tried_again(ending):
+            return Done("released", cause=f"retry {number} after {ending.outcome}")
+        ending = _with_past(ending, self._claim)
         kept = await self._memory_of(ending)
         await patiently(lambda: self._tools.store.seal(self._claim.lease, ending, kept))
         _log.info("sealed", action="task_sealed", task_id=self._envelope.task_id, outcome=ending.outcome)
@@ -312,20 +333,42 @@ class Attempt:
             artifacts=artifacts,
         )
 
-    async def _give_back(self) -> Done:
-        """Hand over: checkpoint, then release without charging an attempt."""
+    async def _tried_again(self, ending: Ending) -> int | None:
+        """The number of the retry that follows, where the batch asks for one and the budget can bear it."""
+        left = self._books.left()
+        if not (self._claim.retries_left and failure.may_be_tried_again(ending)):
+            return None
+        if left.tokens < SMALLEST_CALL_TOKENS or left.seconds <= 0 or left.micro_usd <= 0:
+            return None
+        point = await self._books.start_over()
+        return await patiently(lambda: self._tools.store.try_again(self._claim.lease, ending, point))
+
+    async def _give_back(self, cause: str) -> Done:
+        """Checkpoint, then release: the next attempt goes on from here."""
         if self._place and self._transcript.step:
             await self._books.checkpoint(await self._place.snapshot())
-        await self._store_release("handover", charge=False)
-        return Done("released", cause="handover")
-
-    async def _release(self, cause: str) -> Done:
-        _log.warning("released", action="task_released", task_id=self._envelope.task_id, cause=cause)
-        await self._store_release(cause, charge=True)
+        await patiently(lambda: self._tools.store.release(self._claim.lease, cause=cause))
         return Done("released", cause=cause)
 
-    async def _store_release(self, cause: str, *, charge: bool) -> None:
-        await patiently(lambda: self._tools.store.release(self._claim.lease, cause=cause, charge=charge))
+    async def _postpone(self, cause: str) -> Done:
+        delay = await patiently(lambda: self._tools.store.postpone(self._claim.lease, cause=cause))
+        _log.warning(
+            "postponed", action="task_postponed", task_id=self._envelope.task_id, cause=cause, delay=delay
+        )
+        return Done("released", cause=cause)
 
     async def _record(self, type_: str, /, **data: Any) -> None:
         self._transcript.apply(await self._books.record(type_, **data))
+
+
+def _with_past(ending: Ending, claim: Claim) -> Ending:
+    """A task whose retries are exhausted is stuck, and says so; its earlier ends are the evidence (1.13)."""
+    if not claim.past:
+        return ending
+    evidence = {**ending.evidence, "past": [past.model_dump() for past in claim.past]}
+    if claim.retries_left or not failure.may_be_tried_again(ending):
+        return ending.model_copy(update={"evidence": evidence})
+    reason = (
+        f"max_retries={len(claim.past)} exhausted; the last attempt ended {ending.outcome}: {ending.reason}"
+    )
+    return ending.model_copy(update={"stop": Stop.STUCK, "reason": reason[:1_000], "evidence": evidence})

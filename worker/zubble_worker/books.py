@@ -14,11 +14,12 @@ from zubble_queue.contracts.ending import MICRO, Usage
 from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
-from zubble_queue.contracts.record import Checkpoint, Claim, OverLimit
+from zubble_queue.contracts.record import Checkpoint, Claim, OverLimit, Parked, Reserved
 from zubble_queue.contracts.sandbox import Sandbox, SandboxSpec
-from zubble_queue.errors import BudgetExceededError
+from zubble_queue.errors import BudgetExceededError, CeilingReached, ParkedTooLong
 from zubble_queue.stores.redis import RedisStore
 from zubble_worker.contact import Gate, patiently
+from zubble_worker.parking import PARKED_SECONDS, Bell, Parking, pause_seconds
 
 CHECKPOINT_SECONDS: Final = 30.0
 """Snapshots of one attempt are at least this far apart (design: section 3.5)."""
@@ -38,10 +39,12 @@ class AttemptBooks:
         artifacts: ArtifactStore,
         *,
         gate: Gate | None = None,
+        bell: Bell | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._claim, self._store, self._artifacts, self._clock = claim, store, artifacts, clock
         self._gate = gate or Gate(clock)
+        self._bell, self.parking = bell or Bell(), Parking(clock)
         self._budget = claim.envelope.budget
         self._started = clock()
         self._open: dict[str, tuple[int, int]] = {}
@@ -58,8 +61,8 @@ class AttemptBooks:
         return time.time()
 
     def wallclock_seconds(self) -> float:
-        """Charged so far, earlier attempts included; what passed behind a closed gate is not."""
-        here = self._clock() - self._started - self._gate.shut_seconds
+        """Charged so far, earlier attempts included; what passed behind a closed gate, or parked, is not."""
+        here = self._clock() - self._started - self._gate.shut_seconds - self.parking.seconds
         return self._claim.wallclock_used_seconds + max(here, 0.0)
 
     def left(self) -> Left:
@@ -81,23 +84,49 @@ class AttemptBooks:
         self._seq += 1
         return event
 
-    async def reserve(self, call_id: str, *, tokens: int, micro_usd: int) -> None:
-        lease = self._claim.lease
-        answer = await patiently(
-            lambda: self._store.reserve(lease, call_id, tokens=tokens, micro_usd=micro_usd)
-        )
+    async def reserve(
+        self, call_id: str, *, tokens: int, micro_usd: int, least_micro_usd: int | None = None
+    ) -> int:
+        lease, tries = self._claim.lease, 0
+        latest = self._clock() + PARKED_SECONDS
+
+        async def ask() -> Reserved | Parked | OverLimit:
+            return await self._store.reserve(
+                lease, call_id, tokens=tokens, micro_usd=micro_usd, least_micro_usd=least_micro_usd
+            )
+
+        while isinstance(answer := await patiently(ask), Parked):
+            if self._clock() > latest:
+                raise ParkedTooLong(f"{answer.limit}: others' calls left no room for {PARKED_SECONDS:g} s")
+            with self.parking.waiting():
+                await self._bell.heard(pause_seconds(tries))
+            tries += 1
         if isinstance(answer, OverLimit):
-            ceiling = {
-                "tokens": f"max_tokens={self._budget.max_tokens}",
-                "spend": f"max_spend_usd={self._budget.max_spend_usd}",
-            }[answer.limit]
-            raise BudgetExceededError(answer.limit, f"{ceiling} exceeded")
-        self._open[call_id] = (tokens, micro_usd)
+            raise self._over(answer)
+        self._open[call_id] = (tokens, answer.micro_usd)
+        return answer.micro_usd
+
+    def _over(self, answer: OverLimit) -> BudgetExceededError | CeilingReached:
+        if answer.pauses:
+            return CeilingReached(f"the ceiling {answer.limit} is reached")
+        ceiling = {
+            "tokens": f"max_tokens={self._budget.max_tokens}",
+            "spend": f"max_spend_usd={self._budget.max_spend_usd}",
+            "batch_spend": "the ceiling of the batch",
+            "tenant_spend": "the ceiling of the tenant",
+        }[answer.limit]
+        return BudgetExceededError(answer.limit, f"{ceiling} exceeded")
 
     async def settle(self, call_id: str, usage: Usage) -> None:
         await patiently(lambda: self._store.settle(self._claim.lease, call_id, usage))
+        self._bell.ring()
         if self._open.pop(call_id, None) is not None:
             self.usage = self.usage.plus(usage)
+
+    async def parked(self) -> float:
+        if (seconds := self.parking.take()) > 0:
+            await patiently(lambda: self._store.excuse(self._claim.lease, seconds))
+        return seconds
 
     async def journal(self, entry: JournalEntry) -> None:
         await patiently(lambda: self._store.record(self._claim.lease, entry))
@@ -131,6 +160,11 @@ class AttemptBooks:
         tree = await self._artifacts.aput(snapshot)
         point = Checkpoint(seq=self._segment_seq, snapshot=tree, segments=tuple(self._segments))
         await patiently(lambda: self._store.checkpoint(self._claim.lease, point))
+
+    async def start_over(self) -> Checkpoint:
+        """A checkpoint that keeps the events and no work tree: the next attempt begins afresh."""
+        await self._close_segment()
+        return Checkpoint(seq=self._segment_seq, segments=tuple(self._segments))
 
     async def trajectory(self) -> BlobRef:
         """The whole event log as one JSONL blob."""

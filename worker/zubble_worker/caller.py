@@ -32,6 +32,8 @@ _BROKEN_STREAMS: Final = 3
 """So many streams in a row that break after their start are the provider's failure."""
 _PROVIDER_FACTOR: Final = 2
 """Providers count up to twice the detector's words and signs."""
+_NOTED_SECONDS: Final = 0.1
+"""A shorter wait for others is no event."""
 _SAFE_SHARE: Final = 0.8
 """Of the seconds left, what a call may be expected to take (C16)."""
 
@@ -67,6 +69,7 @@ class Caller:
         Raises:
             Stopping: It was cut, or the wall clock ran out while it came.
             BudgetExceededError: The budget cannot bear another useful call.
+            CeilingReached: Batch or tenant may spend no more for now.
             ModelUnavailable: The provider failed.
         """
         broken: list[str] = []
@@ -92,7 +95,7 @@ class Caller:
         self._calls += 1
         call_id = f"{self._call_prefix}.{step}.{self._calls}"
         options = replace(options, call_id=f"{self._talk.job.envelope.task_id}.{call_id}")
-        await self._reserve(call_id, messages, options)
+        options = await self._reserved(call_id, messages, options)
         await self._record(
             "call_started", step=step, kind=kind, call_id=call_id, max_tokens=options.max_tokens
         )
@@ -108,7 +111,7 @@ class Caller:
             usage = self._estimate(messages, options, guard)
             raise
         finally:
-            await asyncio.shield(self._books.settle(call_id, usage))
+            await asyncio.shield(self._settle(call_id, usage))
         if reply is None:
             await self._record("call_closed", step=step, call_id=call_id, usage=usage.model_dump())
             return None
@@ -119,10 +122,32 @@ class Caller:
         await self._record("call_finished", step=step, call_id=call_id, **_described(options, reply, guard))
         return reply
 
-    async def _reserve(self, call_id: str, messages: Sequence[Message], options: CallOptions) -> None:
-        prompt = estimate_prompt_tokens(messages)
-        worst = self._model.price.micro_usd(prompt_tokens=prompt, completion_tokens=options.max_tokens)
-        await self._books.reserve(call_id, tokens=prompt + options.max_tokens, micro_usd=worst)
+    async def _reserved(self, call_id: str, messages: Sequence[Message], options: CallOptions) -> CallOptions:
+        """With the tokens that batch and tenant can bear, which near a ceiling are fewer than asked for."""
+        prompt, price = estimate_prompt_tokens(messages), self._model.price
+        smallest = min(options.max_tokens, SMALLEST_CALL_TOKENS)
+        worst = price.micro_usd(prompt_tokens=prompt, completion_tokens=options.max_tokens)
+        try:
+            granted = await self._books.reserve(
+                call_id,
+                tokens=prompt + options.max_tokens,
+                micro_usd=worst,
+                least_micro_usd=price.micro_usd(prompt_tokens=prompt, completion_tokens=smallest),
+            )
+        finally:
+            await self._note_parking(call_id)
+        if granted >= worst:
+            return options
+        money = granted - price.micro_usd(prompt_tokens=prompt, completion_tokens=0)
+        return replace(options, max_tokens=max(int(money / price.output), smallest))
+
+    async def _settle(self, call_id: str, usage: Usage) -> None:
+        await self._books.settle(call_id, usage)
+        await self._note_parking(call_id)
+
+    async def _note_parking(self, call_id: str) -> None:
+        if (seconds := await self._books.parked()) >= _NOTED_SECONDS:
+            await self._record("parked", call_id=call_id, seconds=seconds)
 
     def _estimate(self, messages: Sequence[Message], options: CallOptions, guard: StreamGuard) -> Usage:
         """What a call that was cancelled has cost at most, from what was sent and what had come."""

@@ -64,7 +64,7 @@ class Service:
 
     async def _give_back(self, claim: Claim) -> Done:
         cause = "handover"
-        await patiently(lambda: self._tools.store.release(claim.lease, cause=cause, charge=False))
+        await patiently(lambda: self._tools.store.release(claim.lease, cause=cause))
         return Done("released", cause=cause)
 
     def drain(self) -> None:

@@ -7,7 +7,7 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from zubble_queue import __version__, registry
 from zubble_queue.artifacts import ArtifactStore
@@ -17,6 +17,7 @@ from zubble_queue.contracts.sandbox import SandboxProvider
 from zubble_queue.errors import CannotStart, OperatorError
 from zubble_queue.settings import LeaseSettings, Settings
 from zubble_queue.stores.redis import RedisStore
+from zubble_worker.parking import Bell
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Tools:
     providers: Mapping[str, SandboxProvider]
     """Only those the worker's settings allow."""
     lease: LeaseSettings
+    bell: Bell = field(default_factory=Bell)
 
 
 async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:

@@ -141,6 +141,9 @@ class Transcript:
     def _verify_finished(self, data: dict[str, Any]) -> None:
         self._spend_time("verify", data["seconds"])
 
+    def _parked(self, data: dict[str, Any]) -> None:
+        self._spend_time("parked", data["seconds"])
+
     def _preflight_finished(self, data: dict[str, Any]) -> None:
         self._spend_time("preflight", data["seconds"])
 
@@ -173,6 +176,7 @@ _HANDLERS: Final[dict[str, Callable[[Transcript, dict[str, Any]], None]]] = {
     "command_finished": Transcript._command_finished,  # noqa: SLF001
     "verify_finished": Transcript._verify_finished,  # noqa: SLF001
     "preflight_finished": Transcript._preflight_finished,  # noqa: SLF001
+    "parked": Transcript._parked,  # noqa: SLF001
     "observation": Transcript._observation,  # noqa: SLF001
     "restarted": Transcript._observation,  # noqa: SLF001
     "premature_stop": Transcript._premature_stop,  # noqa: SLF001

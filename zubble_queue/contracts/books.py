@@ -29,11 +29,31 @@ class Books(Protocol):
     async def record(self, type_: str, /, **data: Any) -> Event:
         """Append one event; long strings in it go to the artifact store and travel as references."""
 
-    async def reserve(self, call_id: str, *, tokens: int, micro_usd: int) -> None:
-        """Before a call. Raises BudgetExceededError(limit `tokens` or `spend`)."""
+    async def reserve(
+        self, call_id: str, *, tokens: int, micro_usd: int, least_micro_usd: int | None = None
+    ) -> int:
+        """Before a call: put the most it can cost on the books of the task, its batch and its tenant.
+
+        Args:
+            call_id: Unique within the attempt.
+            tokens: The most it can use.
+            micro_usd: The most it can cost.
+            least_micro_usd: What the smallest useful call costs; by default as much as this one.
+
+        Returns:
+            The micro-USD that were reserved: near a ceiling less than asked for, never less than the least.
+
+        Raises:
+            BudgetExceededError: Limit `tokens`, `spend`, `batch_spend` or `tenant_spend`.
+            CeilingReached: Batch or tenant may spend no more for now.
+            ParkedTooLong: Other calls' reservations left no room for an hour.
+        """
 
     async def settle(self, call_id: str, usage: Usage) -> None:
         """After a call, whatever became of it; idempotent by call_id."""
+
+    async def parked(self) -> float:
+        """Seconds the attempt waited for others since last asked; they are off the task's wall clock."""
 
     async def journal(self, entry: JournalEntry) -> None:
         """Keep one trial."""

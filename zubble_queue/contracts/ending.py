@@ -99,7 +99,7 @@ class Ending(BaseModel):
     tokens_saved: int = Field(default=0, ge=0)
     """Tokens a cut stream could still have produced: its max_tokens less what came."""
     seconds: FrozenMap[str, float] = Field(default_factory=dict, validate_default=True)
-    """Time by phase: open, model, exec, verify; and `wallclock`, what the budget charged."""
+    """Time by phase: open, model, exec, verify, parked (waiting for others); `wallclock`: as charged."""
     files_touched: Annotated[tuple[str, ...], Strict(strict=False)] = ()
     lines_added: int = Field(default=0, ge=0)
     lines_removed: int = Field(default=0, ge=0)

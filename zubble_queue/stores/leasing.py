@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Sequence
 from typing import Final
 
-from zubble_queue.contracts.ending import Ending, Usage
+from zubble_queue.contracts.ending import MICRO, Ending, Usage
 from zubble_queue.contracts.envelope import ENVELOPE_VERSION, Header, TaskEnvelope
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
@@ -17,6 +18,7 @@ from zubble_queue.contracts.record import (
     Lease,
     OverLimit,
     Parked,
+    PastAttempt,
     Refused,
     Renewal,
     Reserved,
@@ -34,6 +36,11 @@ LIVE_EVENT_BYTES: Final = 8 * 1_048_576
 CHECKPOINT_BYTES: Final = 65_536
 KEPT_ELSEWHERE_SECONDS: Final = 3_600
 """How long the events of a sealed task stay for those who read along, when its trajectory holds them all."""
+INFRA_FAILURES: Final = 10
+INFRA_SECONDS: Final = 3_600.0
+"""So often, and so long after the first failure, a task whose attempts the machinery fails is tried again."""
+INFRA_DELAY_SECONDS: Final = 300.0
+"""The most it is kept from being fed; the first delay is a second, and each one is twice the one before."""
 JOURNAL_ENTRIES: Final = 500
 """The newest trials that are kept."""
 
@@ -64,7 +71,9 @@ class Leasing(Reading):
         )
         if answer[0] != "granted":
             return Refused(answer[0])
-        batch, round_, envelope, wallclock, checkpoint, last_seq, previous_end, *used = answer[1]
+        batch, round_, envelope, wallclock, checkpoint, last_seq, previous_end, retries, past, *used = answer[
+            1
+        ]
         return Claim(
             lease=Lease(header.task_id, batch, header.attempt, lease_id, int(round_)),
             envelope=TaskEnvelope.model_validate_json(envelope),
@@ -73,6 +82,8 @@ class Leasing(Reading):
             checkpoint=Checkpoint.model_validate_json(checkpoint) if checkpoint else None,
             last_seq=int(last_seq),
             previous_end=previous_end or "none",
+            retries_left=max(int(answer[2]) - int(retries or 0), 0),
+            past=tuple(PastAttempt.model_validate(entry) for entry in json.loads(past or "[]")),
         )
 
     async def renew(self, lease: Lease) -> Renewal:
@@ -180,16 +191,50 @@ class Leasing(Reading):
         )
         _kept(lease, await self._run("seal", lease.task_id, lease.token, *arguments))
 
-    async def release(self, lease: Lease, *, cause: str, charge: bool) -> None:
-        """Give the task back to the queue.
+    async def release(self, lease: Lease, *, cause: str) -> None:
+        """Give the task back to the queue: a hand-over, counted against nobody. The cause is one sentence."""
+        _kept(lease, await self._run("release", lease.task_id, lease.token, cause[:1_000]))
+
+    async def postpone(self, lease: Lease, *, cause: str) -> float | None:
+        """Give the task back because the machinery failed; it is fed again after a growing delay.
+
+        It counts against nobody. After INFRA_FAILURES in a round, or INFRA_SECONDS after the first, the
+        task is sealed `infra` with all causes as evidence.
+
+        Returns:
+            Seconds until it is fed again; None when it was sealed.
+        """
+        limits = (INFRA_FAILURES, micro(INFRA_SECONDS), micro(INFRA_DELAY_SECONDS))
+        answer = await self._run("postpone", lease.task_id, lease.token, cause[:1_000], *limits)
+        if answer[0] == "lost":
+            raise _lost(lease)
+        return None if answer[0] == "sealed" else answer[1] / MICRO
+
+    async def try_again(self, lease: Lease, ending: Ending, checkpoint: Checkpoint) -> int | None:
+        """Have an attempt that ended unverified followed by another one, in the same round and budget.
 
         Args:
-            lease: What is given back.
-            cause: One sentence for the record.
-            charge: True counts it as a failed attempt; the one that reaches max_attempts is sealed `infra`.
-                False is a hand-over.
+            lease: Of the attempt that ended.
+            ending: How; its summary stays with the task.
+            checkpoint: What the next attempt takes up: the event log, and as a rule no work tree.
+
+        Returns:
+            The number of the retry; None when the batch allows no more.
         """
-        _kept(lease, await self._run("release", lease.task_id, lease.token, cause[:1_000], int(charge)))
+        summary = {
+            "outcome": ending.outcome,
+            "reason": ending.reason,
+            "iterations_used": ending.iterations_used,
+        }
+        arguments = (checkpoint.model_dump_json(), json.dumps(summary))
+        answer = await self._run("try_again", lease.task_id, lease.token, *arguments)
+        if answer[0] == "lost":
+            raise _lost(lease)
+        return None if answer[0] == "spent" else int(answer[1])
+
+    async def excuse(self, lease: Lease, seconds: float) -> None:
+        """Take time off the task's wall clock in which it waited for others (C50)."""
+        _kept(lease, await self._run("excuse", lease.task_id, lease.token, micro(seconds)))
 
     async def set_preflighted(self, content_hash: str) -> None:
         """Remember that this content has passed its preflight; left out when Redis is nearly full."""

@@ -117,7 +117,7 @@ async def test_sealing_charges_the_calls_that_are_still_open(world, lease):
 
 async def test_releasing_charges_the_calls_that_are_still_open(world, lease):
     await world.store.reserve(lease, "c1", tokens=300, micro_usd=400)
-    await world.store.release(lease, cause="handover", charge=False)
+    await world.store.release(lease, cause="handover")
 
     assert (await world.claim()).usage.spend_micro_usd == 400
 

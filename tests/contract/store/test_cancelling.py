@@ -91,7 +91,7 @@ async def test_a_batch_larger_than_one_script_takes_is_cancelled_whole(world):
 async def test_a_task_of_a_cancelled_batch_that_is_released_does_not_wait_again(world):
     lease = await world.running()
     await world.store.cancel_batch("b")
-    await world.store.release(lease, cause="handover", charge=False)
+    await world.store.release(lease, cause="handover")
 
     assert (await world.store.task(lease.task_id)).outcome == "cancelled"
 
@@ -101,7 +101,7 @@ async def test_a_cancellation_that_was_cut_off_holds_for_what_ran(world, end):
     lease = await world.running()
     await world.store._run("cancel_batch", "b")
     if end == "release":
-        await world.store.release(lease, cause="handover", charge=False)
+        await world.store.release(lease, cause="handover")
     else:
         await world.lose(lease)
 

@@ -104,7 +104,7 @@ async def test_raising_the_ceiling_resumes(world, make):
     [lease] = await make(2, CENT, claimed=1)
     await spend(world, lease, CENT)
     await reserve(world, lease, 1)
-    await world.store.release(lease, cause="ceiling", charge=False)
+    await world.store.release(lease, cause="ceiling")
 
     await world.store.set_ceiling("batch", "b", 2 * CENT)
 

@@ -86,7 +86,7 @@ async def test_a_cancelled_task_is_refused_as_cancelled(world):
 async def test_an_old_attempts_message_is_stale(world):
     await world.submit("a")
     old = await world.announce_one()
-    await world.store.release((await world.claim(old)).lease, cause="handover", charge=False)
+    await world.store.release((await world.claim(old)).lease, cause="handover")
 
     assert await world.store.claim(old, worker_id="w") == Refused("stale")
 
@@ -144,7 +144,7 @@ async def test_a_reaped_lease_is_not_renewed(world):
 async def test_the_next_claim_knows_what_was_used_and_how_the_last_one_ended(world):
     lease = await world.running()
     await world.store.settle(lease, "c1", world.usage(prompt_tokens=10, spend_micro_usd=3))
-    await world.store.release(lease, cause="handover", charge=False)
+    await world.store.release(lease, cause="handover")
 
     claim = await world.claim()
 
@@ -155,7 +155,7 @@ async def test_the_next_claim_knows_what_was_used_and_how_the_last_one_ended(wor
 
 async def test_time_between_attempts_is_not_charged(world):
     lease = await world.running()
-    await world.store.release(lease, cause="handover", charge=False)
+    await world.store.release(lease, cause="handover")
     used = await world.field(lease.task_id, "wallclock")
 
     claim = await world.claim()
@@ -185,7 +185,7 @@ async def test_silence_is_charged_for_two_thirds_of_a_lease_at_most(world):
 async def test_the_first_claim_keeps_its_time_over_all_attempts(world):
     lease = await world.running()
     first = (await world.store.task(lease.task_id)).claimed_at
-    await world.store.release(lease, cause="handover", charge=False)
+    await world.store.release(lease, cause="handover")
     await world.claim()
 
     assert (await world.store.task(lease.task_id)).claimed_at == first
@@ -195,7 +195,7 @@ async def test_a_released_task_goes_back_to_the_front_and_is_not_charged_an_atte
     await world.submit("a", "b")
     lease = (await world.claim()).lease
 
-    await world.store.release(lease, cause="handover", charge=False)
+    await world.store.release(lease, cause="handover")
 
     assert (await world.announce_one()).source_id == "a"
     assert (await world.store.task(lease.task_id)).abnormal_ends == 0
@@ -204,33 +204,17 @@ async def test_a_released_task_goes_back_to_the_front_and_is_not_charged_an_atte
 
 async def test_releasing_twice_is_releasing_once(world):
     lease = await world.running()
-    await world.store.release(lease, cause="handover", charge=True)
-    await world.store.release(lease, cause="handover", charge=True)
+    await world.store.release(lease, cause="handover")
+    await world.store.release(lease, cause="handover")
 
-    assert (await world.store.task(lease.task_id)).abnormal_ends == 1
-
-
-async def test_a_charged_release_that_reaches_max_attempts_is_sealed_infra_with_its_causes(world):
-    store = await world.another(max_attempts=2)
-    lease = await world.running()
-    await store.release(lease, cause="the endpoint answers 500", charge=True)
-    await store.release((await world.claim()).lease, cause="the endpoint answers HTML", charge=True)
-
-    task = await world.store.task(lease.task_id)
-
-    assert task.outcome == "infra"
-    assert task.ending.reason == "2 attempts failed; the last: the endpoint answers HTML"
-    assert [end["cause"] for end in task.ending.evidence["ends"]] == [
-        "the endpoint answers 500",
-        "the endpoint answers HTML",
-    ]
+    assert (await world.store.batch("b")).requeues == 1
 
 
 async def test_a_task_that_was_cancelled_while_running_is_sealed_when_it_is_released(world):
     lease = await world.running()
     await world.store.cancel_task(lease.task_id)
 
-    await world.store.release(lease, cause="handover", charge=False)
+    await world.store.release(lease, cause="handover")
 
     assert (await world.store.task(lease.task_id)).outcome == "cancelled"
 
@@ -240,7 +224,7 @@ async def test_release_without_the_lease_is_refused(world):
     await world.lose(lease)
 
     with pytest.raises(LeaseLost):
-        await world.store.release(lease, cause="handover", charge=False)
+        await world.store.release(lease, cause="handover")
 
 
 async def test_the_ledger_counts_the_leases_a_worker_holds(world):

@@ -27,15 +27,15 @@ def remembered(lease):
 
 
 async def use_everything(world):
-    """One task sealed, one running, one waiting, one cancelled; every kind of key written."""
+    """One task sealed, one postponed, one running, one waiting, one cancelled; every kind of key written."""
     await world.store.lead("feeder", "f", 60)
     await world.store.register(WORKER, ttl_seconds=60)
     await world.store.lead("other", "f", 60)
     await world.store.resign("other", "f")
-    ids = await world.submit("sealed", "running", "waiting", "cancelled", batch="open")
-    await world.store.cancel_task(ids[3])
-    await world.store.retry_tasks("open", ids[3:])
-    await world.store.cancel_task(ids[3])
+    ids = await world.submit("sealed", "postponed", "running", "waiting", "cancelled", batch="open")
+    await world.store.cancel_task(ids[4])
+    await world.store.retry_tasks("open", ids[4:])
+    await world.store.cancel_task(ids[4])
     lease = (await world.claim()).lease
     await world.store.reserve(lease, "c1", tokens=1, micro_usd=1)
     await world.store.settle(lease, "c1", world.usage())
@@ -46,6 +46,7 @@ async def use_everything(world):
     )
     await world.store.set_preflighted("0" * 64)
     await world.store.seal(lease, world.passed, remembered(lease))
+    await world.store.postpone((await world.claim()).lease, cause="no endpoint")
     await world.claim()
 
 

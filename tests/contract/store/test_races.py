@@ -68,7 +68,10 @@ async def test_a_stale_token_is_refused_by_every_guarded_write(world):
         store.append(stale, [world.event(3)]),
         store.checkpoint(stale, Checkpoint(seq=1)),
         store.seal(stale, world.passed),
-        store.release(stale, cause="late", charge=True),
+        store.release(stale, cause="late"),
+        store.postpone(stale, cause="late"),
+        store.try_again(stale, world.passed, Checkpoint(seq=1)),
+        store.excuse(stale, 1.0),
     ]
     before = await world.admin.hgetall(world.keys.task(fresh.task_id))
 

@@ -80,7 +80,7 @@ async def test_a_task_that_kills_its_workers_is_sealed_stuck_with_evidence(world
 async def test_handed_over_attempts_do_not_make_a_task_stuck(world):
     await world.submit("a")
     for _ in range(5):
-        await world.store.release((await world.claim()).lease, cause="handover", charge=False)
+        await world.store.release((await world.claim()).lease, cause="handover")
     lease = (await world.claim()).lease
     await world.expire(lease)
 
@@ -139,6 +139,6 @@ async def test_what_the_store_did_on_its_own_account_is_in_the_event_log(world, 
 
     [event] = [event for event in await world.store.events(lease.task_id) if event.type == kind]
     if kind == "lease_lost":
-        assert event.data == {"worker": "w", "abnormal_ends": 1}
+        assert event.data == {"worker": "w", "abnormal_ends": 1, "spend_micro_usd": 0}
     else:
         assert event.data["outcome"] == "stuck"

@@ -99,7 +99,7 @@ async def test_nothing_can_be_written_after_the_seal(world):
     with pytest.raises(LeaseLost):
         await world.store.settle(lease, "late", world.usage(spend_micro_usd=1))
     with pytest.raises(LeaseLost):
-        await world.store.release(lease, cause="late", charge=True)
+        await world.store.release(lease, cause="late")
 
 
 async def test_sealing_a_task_that_is_gone_is_a_lost_lease(world):

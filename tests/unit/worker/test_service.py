@@ -38,7 +38,7 @@ class Store:
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)
         self.lease_ids: list[str] = []
-        self.released: list[tuple[str, bool]] = []
+        self.released: list[str] = []
 
     async def claim(self, header: Any, *, worker_id: str, lease_id: str) -> Any:
         self.lease_ids.append(lease_id)
@@ -47,8 +47,8 @@ class Store:
             raise answer
         return answer(lease_id) if callable(answer) else answer
 
-    async def release(self, lease: Lease, *, cause: str, charge: bool) -> None:
-        self.released.append((cause, charge))
+    async def release(self, lease: Lease, *, cause: str) -> None:
+        self.released.append(cause)
 
 
 def service(store: Store, tmp_path: Path) -> Service:
@@ -101,7 +101,7 @@ async def test_what_was_granted_while_the_worker_was_told_to_leave_is_given_back
     done = await leaving.run(HEADER)
 
     assert done.how == "released"
-    assert store.released == [("handover", False)]
+    assert store.released == ["handover"]
     assert leaving.busy == 0
 
 

@@ -21,7 +21,7 @@ local function reap(id)
     seal_unattended(id, batch, 'running', 'stuck', reason, {ends = ends})
     stuck[#stuck + 1] = id
   else
-    note(id, record[4], 'lease_lost', {worker = record[5], abnormal_ends = abnormal})
+    note(id, record[4], 'lease_lost', {worker = record[5], abnormal_ends = abnormal, spend_micro_usd = cost(id)})
     requeue(id, batch, 'lost')
     requeued[#requeued + 1] = id
   end
