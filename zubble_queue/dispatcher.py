@@ -12,6 +12,7 @@ from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission, SubmitReport
 from zubble_queue.errors import BadInput, CannotStart, InfraError, UnknownName
+from zubble_queue.stores.codec import micro_usd
 from zubble_queue.stores.redis import RedisStore
 from zubble_queue.stores.submitting import oversize
 
@@ -98,7 +99,9 @@ class Dispatcher:
         blobs = {ref: data for parcel in parcels for ref, data in parcel.blobs.items()}
         steps = _Steps(len(blobs) + len(parcels), progress)
         await self._keep(list(blobs.values()), steps)
-        await self._store.create_batch(batch)
+        if not await self._store.create_batch(batch) and batch.max_spend_usd is not None:
+            ceiling = micro_usd(batch.max_spend_usd)
+            await self._store.set_ceiling("batch", batch.name, ceiling, batch.on_ceiling)
         created = 0
         for at in range(0, len(parcels), CHUNK):
             page = [parcel.envelope for parcel in parcels[at : at + CHUNK]]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from zubble_queue.cli import batch, config, doctor, memory, run, sandbox, serve, task
+from zubble_queue.cli import batch, budget, config, doctor, memory, run, sandbox, serve, task
 from zubble_queue.cli.options import Globals
 
 app = typer.Typer(
@@ -60,6 +60,7 @@ app.add_typer(batch.app, name="batch")
 app.add_typer(task.app, name="task")
 app.add_typer(sandbox.app, name="sandbox")
 app.add_typer(memory.app, name="memory")
+app.add_typer(budget.app, name="budget")
 app.add_typer(config.app, name="config")
 app.command("run")(run.run)
 app.command("up")(serve.up)

@@ -43,6 +43,9 @@ def submit(
     minutes: options.Minutes = None,
     max_wallclock_seconds: options.MaxWallclock = None,
     max_spend_usd: options.MaxSpend = None,
+    max_batch_usd: options.MaxBatch = None,
+    on_ceiling: options.OnCeiling = None,
+    retries: options.Retries = 0,
     level: options.Level = None,
     temperature: options.Temperature = None,
     sandbox: options.Sandbox = None,
@@ -61,6 +64,7 @@ def submit(
     Examples:
       zubble batch submit tasks.jsonl --model small --dry-run
       zubble batch submit tasks.jsonl --model small --wait
+      zubble batch submit tasks.jsonl --model small --max-batch-usd 25 --retries 2
       zubble batch submit HumanEval.jsonl.gz --model small --limit 10 --repeats 5
       zubble batch submit tasks.jsonl --model qwen --endpoint http://127.0.0.1:8000/v1 --price free --wait
     """
@@ -93,6 +97,9 @@ def submit(
         limit=limit,
         workers=workers,
         slots=slots,
+        max_batch_usd=defaults.batch_ceiling(max_batch_usd),
+        on_ceiling=defaults.on_ceiling(on_ceiling, wait=wait),
+        retries=retries,
         endpoint=defaults.endpoint(model, endpoint, price, api_key_env),
     )
     return asyncio.run(submitting.submit(plan, report))

@@ -11,6 +11,7 @@ from zubble_queue.cli import models
 from zubble_queue.contracts.envelope import Level, SandboxRequest
 from zubble_queue.contracts.identity import BATCH_NAME_PATTERN
 from zubble_queue.contracts.memory import MemoryMode
+from zubble_queue.contracts.record import MOST_USD, OnCeiling
 from zubble_queue.contracts.submission import TaskDefaults
 from zubble_queue.errors import BadInput, UnknownName
 
@@ -52,6 +53,22 @@ def task_defaults(
         memory=memory or "write",  # type: ignore[arg-type]  # checked above
         labels=dict(_label_pairs(labels)),
     )
+
+
+def on_ceiling(given: str | None, *, wait: bool) -> OnCeiling:
+    """What becomes of tasks at a ceiling: whoever waits wants an end. Raises BadInput."""
+    if given is None:
+        return "seal" if wait else "pause"
+    if given not in get_args(OnCeiling):
+        raise BadInput([f"--on-ceiling must be one of {', '.join(get_args(OnCeiling))}, not {given!r}."])
+    return given  # type: ignore[return-value]  # checked above
+
+
+def batch_ceiling(usd: float | None) -> float | None:
+    """Raises BadInput."""
+    if usd is not None and not 0 < usd <= MOST_USD:
+        raise BadInput([f"--max-batch-usd must be above 0 and at most {MOST_USD:,}, got {usd:g}."])
+    return usd
 
 
 def endpoint(model: str, url: str | None, price: str | None, api_key_env: str | None) -> ModelConfig | None:

@@ -35,6 +35,16 @@ MaxWallclock = Annotated[
     int | None, typer.Option("--max-wallclock-seconds", help="The same in seconds, at most 3,600.")
 ]
 MaxSpend = Annotated[float | None, typer.Option("--max-spend-usd", help="US dollars per task, at most 50.")]
+MaxBatch = Annotated[
+    float | None, typer.Option("--max-batch-usd", help="US dollars for all tasks of the batch together.")
+]
+OnCeiling = Annotated[
+    str | None,
+    typer.Option("--on-ceiling", metavar="pause|seal", help="By default pause, and seal with --wait."),
+]
+Retries = Annotated[
+    int, typer.Option("--retries", min=0, max=10, help="Further attempts of a task that ends unverified.")
+]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, max=64, help="Local worker processes; 1 or 2 by default.")
 ]

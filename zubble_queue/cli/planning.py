@@ -13,7 +13,7 @@ from zubble_queue.cli import models
 from zubble_queue.cli.installation import TWO_WAYS
 from zubble_queue.cli.waiting import Progress
 from zubble_queue.contracts import identity
-from zubble_queue.contracts.record import BatchInfo
+from zubble_queue.contracts.record import BatchInfo, OnCeiling
 from zubble_queue.contracts.submission import Parcel, Submission, TaskDefaults
 from zubble_queue.embedded import Embedded
 from zubble_queue.embedded.crew import crew_is_at_work, kept_models
@@ -50,6 +50,9 @@ class Plan:
     limit: int | None = None
     workers: int | None = None
     slots: int | None = None
+    max_batch_usd: float | None = None
+    on_ceiling: OnCeiling = "pause"
+    retries: int = 0
     endpoint: ModelConfig | None = None
     """What --endpoint defines under the name of --model."""
 
@@ -78,6 +81,9 @@ def read(plan: Plan, progress: Progress) -> Work:
         model=defaults.model,
         source=", ".join(file.name for file in plan.files),
         labels=defaults.labels,
+        max_spend_usd=plan.max_batch_usd,
+        on_ceiling=plan.on_ceiling,
+        max_retries=plan.retries,
     )
     return Work(plan, Submission(info, _parcels(plan, defaults, progress)), _local_models(plan))
 

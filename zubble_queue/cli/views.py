@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from zubble_queue.cli.report import Exit, duration, plain, usd
+from zubble_queue.contracts import failure
 from zubble_queue.contracts.ending import MICRO, Ending, Usage
 from zubble_queue.contracts.record import BatchView, TaskView
 
@@ -19,7 +20,7 @@ _SHOWN_CHARS = 160
 
 def exit_code(view: BatchView) -> Exit:
     """What a batch that has ended means to a script."""
-    if CEILINGS & view.outcomes.keys():
+    if CEILINGS & view.outcomes.keys() or (view.ceiling_reached and view.sealed < view.total):
         return Exit.CEILING
     verified = view.outcomes.get("verified", 0)
     return Exit.DONE if verified == view.total else Exit.NOT_ALL_VERIFIED
@@ -56,6 +57,7 @@ def batch_values(view: BatchView) -> dict[str, Any]:
         "tokens_saved": view.tokens_saved,
         "phases": seconds(view.phase_seconds),
         "requeues": view.requeues,
+        "ceiling_reached": view.ceiling_reached,
         "created_at": view.created_at,
     }
 
@@ -74,6 +76,13 @@ def batch_lines(view: BatchView) -> Iterator[str]:
     if view.phase_seconds:
         phases = ", ".join(f"{name} {duration(value)}" for name, value in sorted(view.phase_seconds.items()))
         yield f"  time in all tasks: {phases}"
+    if view.ceiling_reached and view.sealed < view.total:
+        account = (
+            f"batch/{view.info.name}"
+            if view.ceiling_reached == "batch_spend"
+            else f"tenant/{view.info.tenant}"
+        )
+        yield f"  the ceiling of {account} is reached; raise it with: zubble budget set {account} USD"
     if view.requeues:
         yield f"  {view.requeues} attempts were handed over or lost and taken up again"
 
@@ -84,6 +93,7 @@ def ending_values(ending: Ending | None) -> dict[str, Any] | None:
     return {
         "outcome": ending.outcome,
         "stop": ending.stop.value,
+        "fault": failure.of_ending(ending),
         "verdict": ending.verdict.value,
         "reward": dict(ending.reward) if isinstance(ending.reward, Mapping) else ending.reward,
         "reason": ending.reason,

@@ -35,6 +35,12 @@ def ended(view: BatchView) -> bool:
     return view.state != "loading" and view.sealed >= view.total
 
 
+def held_at_a_ceiling(view: BatchView) -> bool:
+    """Whether nothing of it goes on until somebody raises a ceiling."""
+    idle = not view.states.get("running", 0)
+    return view.ceiling_reached is not None and view.on_ceiling == "pause" and idle
+
+
 async def until_sealed(
     store: RedisStore,
     batch: str,
@@ -43,7 +49,7 @@ async def until_sealed(
     progress: Progress,
     look_after: Callable[[], None] = lambda: None,
 ) -> BatchView | None:
-    """The batch when every task is sealed, or None when `stop` came first.
+    """The batch when every task is sealed or waits at a ceiling, or None when `stop` came first.
 
     Args:
         store: Where the batch is.
@@ -63,7 +69,7 @@ async def until_sealed(
             view = await store.batch(batch)
             answered = time.monotonic()
             progress.update(view.sealed, view.total, _text(view))
-            if ended(view):
+            if ended(view) or held_at_a_ceiling(view):
                 return view
             await _first(store.wait_for_change(batch, _LOOK_SECONDS), stop)
         except StoreUnavailable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import product
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
@@ -79,6 +79,8 @@ class PastRound(BaseModel):
     ending: Ending
 
 
+MOST_USD: Final = 1_000_000
+"""The highest ceiling of a batch or tenant."""
 OnCeiling = Literal["pause", "seal"]
 """What becomes of tasks at the ceiling of their batch or tenant: `pause` keeps them until it is raised."""
 Ceiling = Literal["batch_spend", "tenant_spend"]
@@ -95,7 +97,7 @@ class BatchInfo(BaseModel):
     source: str = ""
     """The file's name, without its folder."""
     labels: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
-    max_spend_usd: float | None = Field(default=None, gt=0, le=1_000_000, allow_inf_nan=False)
+    max_spend_usd: float | None = Field(default=None, gt=0, le=MOST_USD, allow_inf_nan=False)
     """The ceiling of all its tasks together, at its creation; None: none. `zubble budget` changes it."""
     on_ceiling: OnCeiling = "pause"
     max_retries: int = Field(default=0, ge=0, le=10)
@@ -136,6 +138,7 @@ class BatchView(BaseModel):
     tokens_saved: int
     phase_seconds: FrozenMap[str, float]
     """Sums over sealed tasks of Ending.seconds."""
+    on_ceiling: OnCeiling = "pause"
     ceiling_reached: Ceiling | None = None
     """What keeps its waiting tasks from being fed, until it is raised."""
     requeues: int

@@ -120,6 +120,7 @@ def batch_view(row: Row, tenants_reached: str | None) -> BatchView:
             "usage": usage([row.get(f"usage:{name}") for name in USAGE_FIELDS]),
             "tokens_saved": _int(row, "tokens_saved"),
             "phase_seconds": {name: total / MICRO for name, total in _numbers(row, "phase:").items()},
+            "on_ceiling": row.get("on_ceiling") or "pause",
             "ceiling_reached": row.get("reached") or tenants_reached,
             "requeues": _int(row, "requeues"),
         }
