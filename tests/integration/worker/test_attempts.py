@@ -11,6 +11,7 @@ from zubble_queue.contracts.ending import Stop, Verdict
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.task import LoopBudget
 from zubble_queue.testing import structured_reply as say
+from zubble_worker.app import CeleryPublisher
 
 from .conftest import BATCH, LEASE_SECONDS, SECRET, wait_until
 
@@ -115,9 +116,14 @@ async def test_a_check_that_passes_untouched_or_cannot_run_makes_the_task_invali
 
 
 async def test_a_sandbox_the_worker_does_not_allow_is_refused_at_the_claim(install):
+    """Such a task is never announced to the worker; here a forged message tells it of one all the same."""
     zubble = await install({"bare": [PLAN]})
-    await zubble.submit(zubble.task("bare", sandbox={"backend": "local"}))
+    bare = zubble.task("bare", sandbox={"backend": "local"})
+    await zubble.submit(bare)
     zubble.start_worker()
+    publisher = CeleryPublisher(zubble.settings())
+    await publisher.publish([bare.header(epoch=1).model_copy(update={"sandbox": "bubblewrap"})])
+    await publisher.aclose()
 
     view = await zubble.sealed("bare")
 
