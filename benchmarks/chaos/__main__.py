@@ -24,15 +24,15 @@ def main() -> int:
         folder = Path(options.keep or stack.enter_context(temporary))
         folder.mkdir(parents=True, exist_ok=True)
         try:
-            verdict, course = asyncio.run(campaign.run(options, folder.absolute()))
+            outcome = asyncio.run(campaign.run(options, folder.absolute()))
         except RuntimeError as problem:
             print(problem, file=sys.stderr)
             return 2
-    found = report.values(options, verdict, course)
-    report.show(found, verdict)
+    found = report.values(options, outcome)
+    report.show(found, outcome.verdict)
     if options.json:
         print(json.dumps(found))
-    return 0 if report.passed(verdict, course) else 1
+    return 0 if outcome.passed else 1
 
 
 if __name__ == "__main__":

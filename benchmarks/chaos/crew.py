@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
-import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from benchmarks.chaos import clocks
 
-_READY: Final = b" is ready, "
 _READY_SECONDS: Final = 90.0
 _POLL_SECONDS: Final = 0.1
 
@@ -33,6 +33,21 @@ class Attack:
         return self.began <= ended and began <= self.ended
 
 
+@dataclass(frozen=True, slots=True)
+class Job:
+    """How a worker is started."""
+
+    command: Callable[[int, str], tuple[tuple[str, ...], dict[str, str]]]
+    """From its place and the server's URL: what to run, and what to add to the environment."""
+    ready: bytes
+    """In its log once it works."""
+    url: str
+    tapped_url: str
+    """Of every second one; the same URL where there is no tap."""
+    in_group: bool = False
+    """Signals go to its children as well, as when a container is killed; otherwise they have to notice."""
+
+
 @dataclass(eq=False)
 class Worker:
     """One place in the crew, and the process that fills it now."""
@@ -41,6 +56,7 @@ class Worker:
     tapped: bool
     process: asyncio.subprocess.Process
     log: Path
+    job: Job
     skew_seconds: int = 0
     held: bool = False
     """Being attacked at the moment: no good for another attack."""
@@ -51,13 +67,18 @@ class Worker:
     def pid(self) -> int:
         return self.process.pid
 
+    def send(self, number: signal.Signals) -> None:
+        """SIGKILL, SIGSTOP or SIGCONT."""
+        with contextlib.suppress(ProcessLookupError):
+            (os.killpg if self.job.in_group else os.kill)(self.pid, number)
+
     @property
     def alive(self) -> bool:
         return self.process.returncode is None
 
     @property
     def ready(self) -> bool:
-        return _READY in self.log.read_bytes()
+        return self.job.ready in self.log.read_bytes()
 
 
 @dataclass
@@ -67,13 +88,13 @@ class Crew:
     Args:
         folder: For their logs.
         size: How many there are at a time.
-        urls: Of the server: directly, and through the tap.
+        job: What they run.
         clock_shim: The library for wrong clocks, where there is one.
     """
 
     folder: Path
     size: int
-    urls: tuple[str, str]
+    job: Job
     clock_shim: Path | None = None
     workers: list[Worker] = field(default_factory=list)
     attacks: list[Attack] = field(default_factory=list)
@@ -92,7 +113,7 @@ class Crew:
         """Wait until every worker has said that it is. Raises RuntimeError."""
         deadline = time.monotonic() + _READY_SECONDS
         while not all(worker.ready for worker in self.workers):
-            if time.monotonic() > deadline:
+            if time.monotonic() > deadline or not all(worker.alive for worker in self.workers):
                 raise RuntimeError(f"workers do not start: {self._last_words()}")
             await asyncio.sleep(_POLL_SECONDS)
 
@@ -108,8 +129,8 @@ class Crew:
         """SIGKILL; its place is filled again at once."""
         now = time.time()
         self.attacks.append(Attack(kind, worker.pid, now, now, fatal=True))
-        worker.sentenced = True
-        worker.process.kill()
+        worker.held = worker.sentenced = True
+        worker.send(signal.SIGKILL)
 
     def by_pid(self, pid: int) -> Worker:
         return next(worker for worker in self.workers if worker.pid == pid)
@@ -123,13 +144,13 @@ class Crew:
         """As a pod is deleted: SIGTERM, and SIGKILL when the grace is over."""
         began = time.time()
         worker.held = worker.sentenced = True
-        worker.process.send_signal(signal.SIGTERM)
+        worker.process.terminate()
         try:
             await asyncio.wait_for(worker.process.wait(), grace_seconds)
             self.attacks.append(Attack(kind, worker.pid, began, time.time()))
         except TimeoutError:
             self.attacks.append(Attack(kind, worker.pid, began, time.time(), fatal=True))
-            worker.process.kill()
+            worker.send(signal.SIGKILL)
 
     async def stop(self) -> None:
         if self._watch:
@@ -137,7 +158,7 @@ class Crew:
             await asyncio.gather(self._watch, return_exceptions=True)
         for worker in self.workers:
             if worker.alive:
-                worker.process.kill()
+                worker.send(signal.SIGKILL)
                 await worker.process.wait()
 
     async def _replace_the_dead(self) -> None:
@@ -153,20 +174,20 @@ class Crew:
         self._started += 1
         path = self.folder / f"worker-{place}-{self._started}.log"
         tapped = place % 2 == 1
-        environment = {**os.environ, "ZUBBLE_REDIS_URL": self.urls[tapped]}
+        command, added = self.job.command(place, self.job.tapped_url if tapped else self.job.url)
         if self.clock_shim is not None:
-            environment |= clocks.environment(self.clock_shim, skew_seconds)
+            added |= clocks.environment(self.clock_shim, skew_seconds)
         with path.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "zubble_queue.cli", "worker"),
+                *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
-                env=environment,
+                env={**os.environ, **added},
                 start_new_session=True,
             )
-        return Worker(place, tapped, process, path, skew_seconds)
+        return Worker(place, tapped, process, path, self.job, skew_seconds)
 
     def _last_words(self) -> str:
         return "; ".join(worker.log.read_text(errors="replace")[-300:] for worker in self.workers)

@@ -28,6 +28,8 @@ class Call:
     """Seconds since the epoch: the last byte was sent, or the client was seen to leave."""
     micro_usd: float
     turn: int
+    whole: bool
+    """Whether the reply came to its end."""
 
     @classmethod
     def read(cls, logged: dict[str, Any]) -> Self:
@@ -42,6 +44,7 @@ class Call:
             ended=logged["time"] + logged["seconds"],
             micro_usd=tokens if logged["status"] == 200 else 0.0,
             turn=logged["turn"],
+            whole=logged["finish"] == "stop" and not logged["aborted"],
         )
 
 

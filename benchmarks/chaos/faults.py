@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from benchmarks.chaos import queue_faults, server_faults, worker_faults
+from benchmarks.chaos.pacing import Fault
 from benchmarks.chaos.plan import MATRIX
 from benchmarks.chaos.site import Site
 
-Fault = Callable[[Site], Awaitable[str]]
-
-FAULTS: Final[dict[str, Fault]] = {
+FAULTS: Final[dict[str, Fault[Site]]] = {
     "worker_killed": worker_faults.killed,
     "killed_in_claim": worker_faults.killed_in_claim,
     "killed_in_seal": worker_faults.killed_in_seal,
@@ -27,7 +25,4 @@ FAULTS: Final[dict[str, Fault]] = {
     "message_deleted": queue_faults.message_deleted,
     "submit_retried": queue_faults.submit_retried,
 }
-ASIDE: Final = frozenset({"worker_stopped", "short_grace", "clocks_apart"})
-"""Kinds that take their time while other faults go on."""
-
 assert FAULTS.keys() == MATRIX.keys()

@@ -6,7 +6,8 @@ import json
 import time
 from typing import Final
 
-from benchmarks.chaos.site import NAMESPACE, NoTarget, Site, wait_for
+from benchmarks.chaos.place import NoTarget, wait_for
+from benchmarks.chaos.site import NAMESPACE, NEED, Site
 from benchmarks.chaos.tap import Side, Trap, sha_of
 from zubble_queue.contracts.envelope import Header
 from zubble_worker.app import CeleryPublisher, queue_name
@@ -34,7 +35,7 @@ async def message_doubled(site: Site) -> str:
 
 async def message_deleted(site: Site) -> str:
     """Take messages off Celery's list by hand, at least half of them."""
-    key = f"{NAMESPACE}:celery:{queue_name(NAMESPACE)}"
+    key = f"{NAMESPACE}:celery:{queue_name(NAMESPACE, NEED.key)}"
 
     async def take() -> int:
         waiting = int(await site.server.ask("LLEN", key))

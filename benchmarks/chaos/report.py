@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.chaos.campaign import Course
+from benchmarks.chaos.campaign import Outcome
 from benchmarks.chaos.judge import Verdict, percentile
 from benchmarks.chaos.options import Options
 
@@ -15,19 +15,15 @@ _MICRO = 1_000_000
 _SHOWN = 5
 
 
-def passed(verdict: Verdict, course: Course) -> bool:
-    """Whether every promise held."""
-    return verdict.clean and not course.created_again and course.counters_agree
-
-
-def values(options: Options, verdict: Verdict, course: Course) -> dict[str, Any]:
+def values(options: Options, outcome: Outcome) -> dict[str, Any]:
     """The JSON object."""
+    verdict = outcome.verdict
     return {
         "schema": "zubble.chaos/1",
         "tasks": options.tasks,
-        "faults": sum(course.injected.values()),
-        "by_fault": dict(sorted(course.injected.items())),
-        "skipped": dict(course.skipped),
+        "faults": sum(outcome.injected.values()),
+        "by_fault": dict(sorted(outcome.injected.items())),
+        "skipped": dict(outcome.skipped),
         "lost": len(verdict.lost),
         "sealed_twice": len(verdict.sealed_twice),
         "overlapping_leases": len(verdict.overlapping),
@@ -36,8 +32,8 @@ def values(options: Options, verdict: Verdict, course: Course) -> dict[str, Any]
         "over_charged_usd": verdict.over_charged_micro_usd / _MICRO,
         "spend_usd": verdict.spend_micro_usd / _MICRO,
         "books_wrong": len(verdict.books_wrong),
-        "created_again": course.created_again,
-        "counters_agree": course.counters_agree,
+        "created_again": outcome.created_again,
+        "counters_agree": outcome.counters_agree,
         "recovery_p95_seconds": _rounded(percentile(verdict.recoveries, 0.95)),
         "recoveries": len(verdict.recoveries),
         "recovery_p95_seconds_server_away": _rounded(percentile(verdict.slow_recoveries, 0.95)),
@@ -45,9 +41,9 @@ def values(options: Options, verdict: Verdict, course: Course) -> dict[str, Any]
         "attempts": verdict.attempts,
         "started_over": dict(sorted(verdict.started_over.items())),
         "charged": {kind: count for kind, count in sorted(verdict.charged.items()) if count},
-        "workers_died_uninvited": {str(code): count for code, count in course.uninvited.items()},
+        "workers_died_uninvited": {str(code): count for code, count in outcome.uninvited.items()},
         "outcomes": dict(verdict.outcomes),
-        "wall_seconds": round(course.wall_seconds, 1),
+        "wall_seconds": round(outcome.wall_seconds, 1),
         "lease_seconds": options.lease,
         "seed": options.seed,
         "server": options.server,

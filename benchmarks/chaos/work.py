@@ -7,7 +7,7 @@ from typing import Any, Final
 
 MODEL: Final = "mock"
 BATCH: Final = "chaos"
-_SHAPES: Final = {"two": 2, "three": 3, "four": 4}
+SHAPES: Final = {"two": 2, "three": 3, "four": 4}
 """Commands of an agent, by the shape of its task."""
 _DELAY_SECONDS: Final = 0.15
 _TOKEN_SECONDS: Final = 0.012
@@ -19,13 +19,23 @@ def task_lines(count: int) -> list[dict[str, Any]]:
     return [_task_line(number) for number in range(count)]
 
 
+def replies_of(line: dict[str, Any]) -> int:
+    """The replies that make a whole run of a task: plan, commands, submit."""
+    return SHAPES[shape_of(line)] + 2
+
+
+def shape_of(line: dict[str, Any]) -> str:
+    shape: str = line["description"].split()[-1].rstrip(".")
+    return shape
+
+
 def script() -> dict[str, Any]:
     """What the endpoint answers: plan, commands, submit; whoever takes a task up again is answered alike."""
     return {
         "marker": r"chaos task (\S+)",
         "rules": [
             {"name": shape, "when": {"contains": f"of shape {shape}."}, "turns": list(turns(commands))}
-            for shape, commands in _SHAPES.items()
+            for shape, commands in SHAPES.items()
         ],
     }
 
@@ -50,8 +60,8 @@ def turns(commands: int) -> list[dict[str, Any]]:
 
 
 def _task_line(number: int) -> dict[str, Any]:
-    shape = list(_SHAPES)[number % len(_SHAPES)]
-    lines = "".join(f"line-{step}\\n" for step in range(1, _SHAPES[shape] + 1))
+    shape = list(SHAPES)[number % len(SHAPES)]
+    lines = "".join(f"line-{step}\\n" for step in range(1, SHAPES[shape] + 1))
     return {
         "id": f"c{number:05}",
         "description": f"This is chaos task c{number:05} of shape {shape}.",

@@ -8,7 +8,8 @@ import time
 from typing import Final
 
 from benchmarks.chaos.crew import Attack, Worker
-from benchmarks.chaos.site import NoTarget, Site, wait_for
+from benchmarks.chaos.place import NoTarget, Place, wait_for
+from benchmarks.chaos.site import Site
 from benchmarks.chaos.tap import Side, Trap, sha_of
 
 STOPPED_LEASES: Final = 1.5
@@ -17,8 +18,8 @@ _DRAIN_SECONDS: Final = 40.0
 """Enough for a worker that is told to end: it drains for two seconds and hands over."""
 
 
-async def killed(site: Site) -> str:
-    """SIGKILL a worker that holds leases."""
+async def killed(site: Place) -> str:
+    """SIGKILL a worker that is at work."""
     worker = await _busy_one(site)
     site.crew.kill(worker, "worker_killed")
     return f"worker at place {worker.place}"
@@ -34,22 +35,22 @@ async def killed_in_seal(site: Site) -> str:
     return await _killed_in(site, "seal", "killed_in_seal")
 
 
-async def stopped(site: Site) -> str:
+async def stopped(site: Place) -> str:
     """SIGSTOP for longer than a lease, then SIGCONT."""
     worker = await _busy_one(site)
     began = time.time()
     worker.held = True
-    worker.process.send_signal(signal.SIGSTOP)
+    worker.send(signal.SIGSTOP)
     try:
         await asyncio.sleep(STOPPED_LEASES * site.lease)
     finally:
-        worker.process.send_signal(signal.SIGCONT)
+        worker.send(signal.SIGCONT)
         site.crew.attacks.append(Attack("worker_stopped", worker.pid, began, time.time()))
         worker.held = False
     return f"worker at place {worker.place}"
 
 
-async def short_grace(site: Site) -> str:
+async def short_grace(site: Place) -> str:
     """SIGTERM, and SIGKILL before it had the time to hand everything over."""
     worker = await _busy_one(site)
     grace = site.chance.uniform(0.2, 3.0)
@@ -57,7 +58,7 @@ async def short_grace(site: Site) -> str:
     return f"worker at place {worker.place}, {grace:.1f} s"
 
 
-async def clocks_apart(site: Site) -> str:
+async def clocks_apart(site: Place) -> str:
     """Two workers leave; those that take their places have clocks ten minutes ahead and behind."""
     leaving = site.chance.sample(site.crew.standing(), 2) if len(site.crew.standing()) > 1 else []
     if not leaving:
@@ -80,10 +81,9 @@ async def _killed_in(site: Site, script: str, kind: str) -> str:
     return f"{script} withheld" if side == "request" else f"{script} done, its answer withheld"
 
 
-async def _busy_one(site: Site) -> Worker:
+async def _busy_one(site: Place) -> Worker:
     async def look() -> list[Worker]:
-        busy = await site.server.ask("HGETALL", site.keys.busy)
-        pids = {int(worker_id.rsplit("-", 2)[1]) for worker_id in busy}
+        pids = await site.busy()
         return [worker for worker in site.crew.standing() if worker.pid in pids]
 
-    return site.chance.choice(await wait_for(look, 2 * site.lease, "no worker held a lease"))
+    return site.chance.choice(await wait_for(look, 2 * site.lease, "no worker had a task"))

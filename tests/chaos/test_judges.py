@@ -63,7 +63,7 @@ def sealed(epoch: int, *, at: float = 30.0, task: str = TASK) -> list[list[bytes
 
 
 def call(began: float, ended: float, *, attempt: int = 1, number: int = 1, cost: float = 0.0) -> Call:
-    return Call(TASK, str(attempt), f"{attempt}.1.{number}", began, ended, cost, 0)
+    return Call(TASK, str(attempt), f"{attempt}.1.{number}", began, ended, cost, turn=0, whole=True)
 
 
 def verdict(
