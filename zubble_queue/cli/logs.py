@@ -9,6 +9,8 @@ from typing import Any
 
 import structlog
 
+from zubble_queue.redaction import redact, without_secrets
+
 
 def log_to_stderr(*, quiet: bool = False) -> None:
     """Configure structlog and the standard library's logging for this process; quiet: warnings only."""
@@ -18,13 +20,23 @@ def log_to_stderr(*, quiet: bool = False) -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info,
+            redact,
             _renderer(),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING if quiet else logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s %(message)s")
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Redacting("%(asctime)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+class _Redacting(logging.Formatter):
+    """With the traceback, and without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return without_secrets(super().format(record))
 
 
 def _renderer() -> Any:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from zubble_queue.errors import CannotStart
+from zubble_queue.redaction import keep_out_of_logs
 from zubble_queue.settings import REDIS_SCHEMES
 
 SENTINEL_PORT: Final = 26_379
@@ -63,9 +64,12 @@ def read(url: str) -> Address:
         CannotStart: One sentence, without user and password.
     """
     try:
-        return _read(url, urlsplit(url))
+        address = _read(url, urlsplit(url))
     except ValueError as unusable:
         raise CannotStart(f"{place(url)!r} is no Redis URL: {unusable}.") from unusable
+    for secret in (address.password, urlsplit(url).password, address.sentinel_login.get("password")):
+        keep_out_of_logs(secret)
+    return address
 
 
 def _read(url: str, parts: SplitResult) -> Address:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zubble_queue.errors import OperatorError
+from zubble_queue.redaction import keep_out_of_logs
 
 if TYPE_CHECKING:
     from zubble_queue.contracts.model_config import ModelConfig
@@ -31,6 +32,7 @@ def read_key(name: str, config: ModelConfig) -> str | None:
         return None
     if not key.strip():
         raise OperatorError(f"The key of model {name!r} is missing: {place} is empty or not set.")
+    keep_out_of_logs(key)
     return key
 
 
