@@ -10,10 +10,11 @@ from typing import Annotated
 
 import typer
 
-from zubble_queue.cli import options
+from zubble_queue.cli import batch_changes, options
 from zubble_queue.cli.report import Report
 
 app = typer.Typer(help="Submit batches, watch them, export their results.", no_args_is_help=True)
+app.add_typer(batch_changes.app)
 
 _Format = Annotated[
     str, typer.Option("--format", metavar="NAME", help="auto, or an installed reader: envelopes, humaneval.")
@@ -50,6 +51,10 @@ def submit(
     temperature: options.Temperature = None,
     sandbox: options.Sandbox = None,
     memory: options.Memory = None,
+    pool: options.Pool = None,
+    weight: options.Weight = None,
+    priority: options.Priority = None,
+    concurrency: options.Concurrency = None,
     label: Annotated[list[str] | None, typer.Option("--label", metavar="NAME=VALUE")] = None,
     workers: options.Workers = None,
     slots: options.Slots = None,
@@ -65,6 +70,7 @@ def submit(
       zubble batch submit tasks.jsonl --model small --dry-run
       zubble batch submit tasks.jsonl --model small --wait
       zubble batch submit tasks.jsonl --model small --max-batch-usd 25 --retries 2
+      zubble batch submit tasks.jsonl --model small --pool gpu --weight 3 --concurrency 20
       zubble batch submit HumanEval.jsonl.gz --model small --limit 10 --repeats 5
       zubble batch submit tasks.jsonl --model qwen --endpoint http://127.0.0.1:8000/v1 --price free --wait
     """
@@ -88,6 +94,7 @@ def submit(
             temperature=temperature,
             sandbox=sandbox,
             memory=memory,
+            pool=pool,
             repeats=repeats,
             labels=label or (),
         ),
@@ -100,6 +107,7 @@ def submit(
         max_batch_usd=defaults.batch_ceiling(max_batch_usd),
         on_ceiling=defaults.on_ceiling(on_ceiling, wait=wait),
         retries=retries,
+        tuning=options.tuning_changes(weight=weight, priority=priority, concurrency=concurrency),
         endpoint=defaults.endpoint(model, endpoint, price, api_key_env),
     )
     return asyncio.run(submitting.submit(plan, report))
@@ -124,22 +132,30 @@ def watch(
 
 
 @app.command("ls")
-def ls(context: typer.Context, as_json: options.Json = False) -> int:
+def ls(
+    context: typer.Context,
+    *,
+    awaiting: Annotated[
+        bool, typer.Option("--awaiting", help="Only batches in which a task waits for a person.")
+    ] = False,
+    as_json: options.Json = False,
+) -> int:
     """List the batches.
 
     \b
-    Example:
+    Examples:
       zubble batch ls --json
+      zubble batch ls --awaiting
     """
     report = Report("batch-ls", as_json=as_json)
     from zubble_queue.cli import batches
 
-    return asyncio.run(batches.ls(options.settings(context), report))
+    return asyncio.run(batches.ls(options.settings(context), report, awaiting=awaiting))
 
 
 @app.command("show")
 def show(context: typer.Context, batch: options.BatchName, as_json: options.Json = False) -> int:
-    """Show a batch: states, outcomes, what was spent, and where the time went.
+    """Show a batch: states, outcomes, pass@k, what was spent, and where the time went.
 
     \b
     Example:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from zubble_queue import scoring
 from zubble_queue.cli import views
 from zubble_queue.cli.installation import installation
 from zubble_queue.cli.report import Exit, Report, usd
 from zubble_queue.cli.waiting import progress_bar, stopped_by_signals, until_sealed
 from zubble_queue.contracts.ending import MICRO
+from zubble_queue.contracts.record import BatchView, TaskState
 from zubble_queue.errors import BadInput
 from zubble_queue.formats import export as writers
 
 if TYPE_CHECKING:
     from zubble_queue.settings import Settings
+    from zubble_queue.stores.redis import RedisStore
 
 
 async def watch(settings: Settings, batch: str, report: Report) -> Exit:
@@ -34,9 +37,9 @@ async def watch(settings: Settings, batch: str, report: Report) -> Exit:
     return views.exit_code(view)
 
 
-async def ls(settings: Settings, report: Report) -> Exit:
+async def ls(settings: Settings, report: Report, *, awaiting: bool = False) -> Exit:
     async with installation(settings) as place:
-        found = await place.store.batches()
+        found = [view for view in await place.store.batches() if not awaiting or _awaits_somebody(view)]
     if found:
         report.table(
             ("BATCH", "STATE", "SEALED", "VERIFIED", "SPENT", "MODEL"),
@@ -52,19 +55,36 @@ async def ls(settings: Settings, report: Report) -> Exit:
                 for view in found
             ),
         )
+    elif awaiting:
+        report.say("No task waits for a person.")
     else:
         report.say("There are no batches yet: zubble batch submit --help")
     report.result({"batches": [views.batch_values(view) for view in found]})
     return Exit.DONE
 
 
+def _awaits_somebody(view: BatchView) -> bool:
+    return view.states.get(TaskState.AWAITING_HUMAN, 0) > 0
+
+
 async def show(settings: Settings, batch: str, report: Report) -> Exit:
     async with installation(settings) as place:
         view = await place.store.batch(batch)
-    for line in views.batch_lines(view):
+        found = await _scores(place.store, view)
+    for line in (*views.batch_lines(view), *views.score_lines(found)):
         report.say(line)
-    report.result(views.batch_values(view))
+    report.say(f"  {views.tuning_line(view.tuning)}")
+    report.result({**views.batch_values(view), "pass_at_k": views.score_values(found)})
     return Exit.DONE
+
+
+async def _scores(store: RedisStore, view: BatchView) -> list[scoring.Score]:
+    """From the counters where every task has one sample, else from the tasks."""
+    if view.repeats > 1:
+        return scoring.scores([ending[1:] async for ending in store.endings(view.info.name)])
+    counted = view.sealed - sum(view.outcomes.get(outcome, 0) for outcome in scoring.NOT_COUNTED)
+    passed = view.outcomes.get("verified", 0)
+    return [scoring.Score(1, passed / counted, counted)] if counted else []
 
 
 async def cancel(settings: Settings, batch: str, report: Report) -> Exit:

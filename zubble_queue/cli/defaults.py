@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from zubble_queue import registry
 from zubble_queue.cli import models
-from zubble_queue.contracts.envelope import Level, SandboxRequest
+from zubble_queue.contracts.envelope import POOL_PATTERN, Level, SandboxRequest
 from zubble_queue.contracts.identity import BATCH_NAME_PATTERN
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.record import MOST_USD, OnCeiling
@@ -32,6 +32,7 @@ def task_defaults(
     sandbox: str | None = None,
     repeats: int = 1,
     memory: str | None = None,
+    pool: str | None = None,
     labels: Sequence[str] = (),
 ) -> TaskDefaults:
     """The flags, checked.
@@ -39,7 +40,7 @@ def task_defaults(
     Raises:
         BadInput: One sentence per flag that cannot be used.
     """
-    problems = list(_problems(batch, model, level, temperature, memory))
+    problems = [*_problems(batch, model, level, temperature, memory), *_pool_problems(pool)]
     if problems:
         raise BadInput(problems)
     return TaskDefaults(
@@ -51,6 +52,7 @@ def task_defaults(
         sandbox=sandbox_request(sandbox),
         repeats=repeats,
         memory=memory or "write",  # type: ignore[arg-type]  # checked above
+        pool=pool or "default",
         labels=dict(_label_pairs(labels)),
     )
 
@@ -102,6 +104,11 @@ def _problems(
     low, high = TEMPERATURES
     if temperature is not None and not low <= temperature <= high:
         yield f"--temperature must be between {low:g} and {high:g}, got {temperature:g}."
+
+
+def _pool_problems(pool: str | None) -> Iterator[str]:
+    if pool is not None and not re.fullmatch(POOL_PATTERN, pool):
+        yield "--pool must be 1 to 64 lower-case letters, digits, dots, dashes or underscores, no sign first."
 
 
 def _label_pairs(pairs: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -67,6 +67,18 @@ Price = Annotated[
     str | None,
     typer.Option("--price", metavar="free|IN/OUT", help="US dollars per million tokens, as in 3/15."),
 ]
+Weight = Annotated[
+    float | None, typer.Option("--weight", help="Share of the slots against other batches; 1 by default.")
+]
+Priority = Annotated[
+    int | None, typer.Option("--priority", help="-10 to 10; higher ones go first, and waiting ones rise.")
+]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", help="The most tasks at the same time; 0 for no such limit.")
+]
+Pool = Annotated[
+    str | None, typer.Option("--pool", metavar="NAME", help="Only workers of this pool run the tasks.")
+]
 TaskName = Annotated[
     str, typer.Argument(metavar="TASK", help="A task id, its beginning, or the id in the user's file.")
 ]
@@ -132,3 +144,22 @@ def checked_budget(values: Mapping[str, Any]) -> LoopBudget:
         return LoopBudget(**{name: value for name, value in values.items() if value is not None})
     except ValidationError as invalid:
         raise BadInput(sentences(invalid, renamed=names)) from invalid
+
+
+def tuning_changes(
+    *, weight: float | None, priority: int | None, concurrency: int | None
+) -> dict[str, float | int]:
+    """What was given. Raises BadInput, naming the flags that are out of their bounds."""
+    from pydantic import ValidationError
+
+    from zubble_queue.contracts.tuning import Tuning
+    from zubble_queue.errors import BadInput
+    from zubble_queue.formats.lines import sentences
+
+    values = {"weight": weight, "priority": priority, "concurrency": concurrency}
+    given = {name: value for name, value in values.items() if value is not None}
+    try:
+        Tuning.model_validate(given)
+    except ValidationError as invalid:
+        raise BadInput(sentences(invalid, renamed={name: f"--{name}" for name in values})) from invalid
+    return given

@@ -15,6 +15,7 @@ from zubble_queue.cli.waiting import Progress
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.record import BatchInfo, OnCeiling
 from zubble_queue.contracts.submission import Parcel, Submission, TaskDefaults
+from zubble_queue.contracts.tuning import Tuning
 from zubble_queue.embedded import Embedded
 from zubble_queue.embedded.crew import crew_is_at_work, kept_models
 from zubble_queue.errors import BadInput, CannotStart
@@ -53,6 +54,8 @@ class Plan:
     max_batch_usd: float | None = None
     on_ceiling: OnCeiling = "pause"
     retries: int = 0
+    tuning: Mapping[str, float | int] = field(default_factory=dict)
+    """Fields of Tuning that were given."""
     endpoint: ModelConfig | None = None
     """What --endpoint defines under the name of --model."""
 
@@ -84,6 +87,7 @@ def read(plan: Plan, progress: Progress) -> Work:
         max_spend_usd=plan.max_batch_usd,
         on_ceiling=plan.on_ceiling,
         max_retries=plan.retries,
+        tuning=Tuning.model_validate(plan.tuning),
     )
     return Work(plan, Submission(info, _parcels(plan, defaults, progress)), _local_models(plan))
 
@@ -119,6 +123,7 @@ def _default_name(plan: Plan) -> str:
         defaults.level,
         str(defaults.temperature),
         defaults.memory,
+        defaults.pool,
         defaults.sandbox.model_dump_json(),
         defaults.budget.model_dump_json(),
     )

@@ -18,7 +18,7 @@ from zubble_queue.contracts.submission import SubmitReport
 from zubble_queue.dispatcher import Dispatcher
 from zubble_queue.embedded import Crew
 from zubble_queue.embedded.crew import crew_is_at_work, keep_model, worker_environment
-from zubble_queue.errors import BadInput
+from zubble_queue.errors import BadInput, CannotStart
 from zubble_queue.feeder import ROLE
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ async def _warn_about_idleness(report: Report, work: Work, place: Installation) 
     if not workers:
         report.note("Warning: no worker is alive; the tasks wait until one starts.")
     elif not fitting:
-        report.note("Warning: no living worker knows the model and the sandbox of these tasks.")
+        report.note("Warning: no living worker has the pool, the model and the sandbox of these tasks.")
     for name in _differing(workers, work):
         report.note(f"Warning: a worker defines the model {name!r} otherwise than this machine does.")
     if await place.store.leader(ROLE) is None:
@@ -132,10 +132,7 @@ def _differing(workers: Sequence[WorkerInfo], work: Work) -> list[str]:
 
 
 def _fits(worker: WorkerInfo, work: Work) -> bool:
-    return any(
-        parcel.envelope.model in worker.models and parcel.envelope.sandbox.backend in worker.sandboxes
-        for parcel in work.parcels
-    )
+    return any(parcel.envelope.need.key in worker.needs for parcel in work.parcels)
 
 
 async def _run(work: Work, place: Installation, report: Report) -> Exit:
@@ -188,6 +185,8 @@ async def _check_machine(work: Work, place: Installation) -> None:
     """The workers will be here, so what they need can be looked at before anything is created."""
     envelopes = [parcel.envelope for parcel in work.parcels]
     await check_sandboxes(place.settings, {envelope.sandbox.backend for envelope in envelopes})
+    for pool in sorted({envelope.pool for envelope in envelopes} - set(place.settings.worker.pools)):
+        raise CannotStart(f"Workers here do not serve pool {pool!r}: add it to worker.pools in zubble.toml.")
     if problems := [f"Model {name!r}: {text}" for name, text in key_problems(work.models)]:
         raise BadInput(problems)
     used = {envelope.model for envelope in envelopes}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -12,10 +13,11 @@ from zubble_queue.cli.report import Exit, Report, duration, plain, usd
 from zubble_queue.cli.waiting import stopped_by_signals
 from zubble_queue.contracts.ending import MICRO
 from zubble_queue.contracts.event import Event
-from zubble_queue.contracts.record import TaskState, TaskView
+from zubble_queue.contracts.record import PastRound, TaskState, TaskView
 from zubble_queue.errors import UnknownName
 
 if TYPE_CHECKING:
+    from zubble_queue.contracts.ending import Ending
     from zubble_queue.contracts.journal import JournalEntry
     from zubble_queue.settings import Settings
 
@@ -58,8 +60,9 @@ async def show(settings: Settings, task: str, batch: str | None, report: Report)
         view = await place.store.find(task, batch)
         worklog = await place.store.worklog(view.task_id)
         journal = await place.store.journal(view.task_id)
+        rounds = await place.store.rounds(view.task_id)
         envelope = await place.store.envelope(view.task_id)
-    for line in task_lines(view, worklog, journal):
+    for line in (*task_lines(view, worklog, journal), *round_lines(rounds)):
         report.say(line)
     output = view.ending.output(envelope.task).model_dump(mode="json") if view.ending else None
     report.result(
@@ -67,6 +70,7 @@ async def show(settings: Settings, task: str, batch: str | None, report: Report)
             **views.task_values(view),
             "output": output,
             "worklog": worklog,
+            "rounds": [views.round_values(past) for past in rounds],
             "journal": [entry.model_dump(mode="json") for entry in journal],
             "envelope": envelope.model_dump(mode="json"),
         }
@@ -86,8 +90,7 @@ def task_lines(view: TaskView, worklog: str, journal: list[JournalEntry]) -> Ite
         phases = ", ".join(f"{name} {duration(value)}" for name, value in sorted(ending.seconds.items()))
         yield f"  {ending.iterations_used} steps, {ending.usage.tokens} tokens, {usd(ending.spend_usd)}"
         yield f"  {phases}"
-        for name, value in ending.evidence.items():
-            yield f"  {plain(str(name))}: {plain(str(value))[:300]}"
+        yield from _evidence_lines(ending)
         for name, ref in ending.artifacts.items():
             yield f"  {plain(name)}: {ref}"
     if worklog:
@@ -98,6 +101,26 @@ def task_lines(view: TaskView, worklog: str, journal: list[JournalEntry]) -> Ite
     for entry in journal:
         code = "killed" if entry.exit_code is None else f"exit {entry.exit_code}"
         yield f"  {entry.step:3} {code:8} {plain(entry.command)[:100]} → {plain(entry.result_summary)[:80]}"
+
+
+def _evidence_lines(ending: Ending) -> Iterator[str]:
+    """What a detector or the store saw; lost attempts, the evidence of a stuck task, one a line."""
+    for name, value in ending.evidence.items():
+        if name != "ends":
+            yield f"  {plain(str(name))}: {plain(str(value))[:300]}"
+    for end in ending.evidence.get("ends", ()):
+        clock = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(end["time"]))
+        cause = plain(str(end["cause"]))[:200]
+        yield f"  attempt {end['attempt']} ended {clock} on {plain(str(end['worker']))}: {cause}"
+
+
+def round_lines(rounds: list[PastRound]) -> Iterator[str]:
+    if rounds:
+        yield "\nEarlier rounds"
+    for past in rounds:
+        spent, reason = usd(past.usage.spend_micro_usd / MICRO), plain(past.ending.reason)[:100]
+        ended = f"{past.ending.outcome} after {past.attempts} attempts, {spent}"
+        yield f"  {past.round:3} {ended} {reason}".rstrip()
 
 
 async def tail(settings: Settings, task: str, batch: str | None, report: Report, *, follow: bool) -> Exit:

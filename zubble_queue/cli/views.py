@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from zubble_queue.cli.report import Exit, duration, plain, usd
 from zubble_queue.contracts import failure
 from zubble_queue.contracts.ending import MICRO, Ending, Usage
-from zubble_queue.contracts.record import BatchView, TaskView
+from zubble_queue.contracts.record import BatchView, PastRound, TaskView
 
 if TYPE_CHECKING:
     from zubble_queue.contracts.event import Event
+    from zubble_queue.contracts.tuning import Tuning
+    from zubble_queue.scoring import Score
 
 CEILINGS = frozenset({"limit:batch_spend", "limit:tenant_spend"})
 _SHOWN_CHARS = 160
+_SCORES_SHOWN = 10
 
 
 def exit_code(view: BatchView) -> Exit:
@@ -59,6 +62,10 @@ def batch_values(view: BatchView) -> dict[str, Any]:
         "requeues": view.requeues,
         "ceiling_reached": view.ceiling_reached,
         "created_at": view.created_at,
+        "repeats": view.repeats,
+        "weight": view.tuning.weight,
+        "priority": view.tuning.priority,
+        "concurrency": view.tuning.concurrency,
     }
 
 
@@ -85,6 +92,21 @@ def batch_lines(view: BatchView) -> Iterator[str]:
         yield f"  the ceiling of {account} is reached; raise it with: zubble budget set {account} USD"
     if view.requeues:
         yield f"  {view.requeues} attempts were handed over or lost and taken up again"
+
+
+def tuning_line(tuning: Tuning) -> str:
+    cap = f"at most {tuning.concurrency} tasks at the same time" if tuning.concurrency else "no cap"
+    return f"weight {tuning.weight:g}, priority {tuning.priority}, {cap}"
+
+
+def score_lines(scores: Sequence[Score]) -> Iterator[str]:
+    shown = [score for score in scores if score.k <= _SCORES_SHOWN or score.k == len(scores)]
+    for score in shown:
+        yield f"  pass@{score.k} {score.value:.3f} over {score.tasks} tasks"
+
+
+def score_values(scores: Sequence[Score]) -> list[dict[str, float | int]]:
+    return [{"k": score.k, "value": score.value, "tasks": score.tasks} for score in scores]
 
 
 def ending_values(ending: Ending | None) -> dict[str, Any] | None:
@@ -136,6 +158,17 @@ def task_values(view: TaskView) -> dict[str, Any]:
         "spend_usd": view.usage.spend_micro_usd / MICRO,
         "tokens": tokens(view.usage),
         "ending": ending_values(view.ending),
+    }
+
+
+def round_values(past: PastRound) -> dict[str, Any]:
+    return {
+        "round": past.round,
+        "attempts": past.attempts,
+        "worker": past.worker,
+        "claimed_at": past.claimed_at,
+        "sealed_at": past.sealed_at,
+        "ending": ending_values(past.ending),
     }
 
 

@@ -141,6 +141,8 @@ class BatchView(BaseModel):
     on_ceiling: OnCeiling = "pause"
     ceiling_reached: Ceiling | None = None
     """What keeps its waiting tasks from being fed, until it is raised."""
+    repeats: int = 1
+    """The highest repeat of a task."""
     requeues: int
     """Leases that were reaped or released; each is one attempt more than a quiet run needs."""
 

@@ -23,6 +23,7 @@ class TaskDefaults:
     sandbox: SandboxRequest = field(default_factory=SandboxRequest)
     repeats: int = 1
     memory: MemoryMode = "write"
+    pool: str = "default"
     tenant: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)
 

@@ -106,6 +106,8 @@ class TaskLine(BaseModel):
     repeats: int | None = Field(default=None, ge=1, le=REPEATS_MAX)
     task_type: str = "task"
     memory: MemoryMode | None = None
+    pool: str | None = None
+    """Only workers of this pool run the task."""
     verify_each_step: bool = False
     preflight: Literal["off", "once"] = "once"
     labels: dict[str, str] = Field(default_factory=dict)
@@ -179,6 +181,7 @@ class Builder:
             "preflight": task.preflight,
             "task_type": task.task_type,
             "memory": task.memory or defaults.memory,
+            "pool": task.pool or defaults.pool,
             "tenant": defaults.tenant,
             "labels": {**defaults.labels, **task.labels},
         }

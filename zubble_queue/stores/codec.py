@@ -122,6 +122,7 @@ def batch_view(row: Row, tenants_reached: str | None) -> BatchView:
             "phase_seconds": {name: total / MICRO for name, total in _numbers(row, "phase:").items()},
             "on_ceiling": row.get("on_ceiling") or "pause",
             "ceiling_reached": row.get("reached") or tenants_reached,
+            "repeats": _int(row, "repeats") or 1,
             "requeues": _int(row, "requeues"),
         }
     )

@@ -98,6 +98,18 @@ class Reading(Connection):
                 if state in {None, view.state} and outcome in {None, view.outcome}:
                     yield view
 
+    async def endings(self, batch: str) -> AsyncIterator[tuple[str, str, str | None]]:
+        """Task id, source id and outcome (None before the seal) of a batch's tasks. Raises UnknownName."""
+        await self.batch(batch)
+        after = "0"
+        while page := await self._members(batch, after):
+            after = page[-1][1]
+            ids = [task_id for task_id, _ in page]
+            rows = await self._pipe([("HMGET", self._keys.task(id_), "source_id", "outcome") for id_ in ids])
+            for task_id, (source_id, outcome) in zip(ids, rows, strict=True):
+                if source_id is not None:
+                    yield task_id, source_id, outcome
+
     async def envelope(self, task_id: str) -> TaskEnvelope:
         """Raises UnknownName."""
         text = await self._do("HGET", self._keys.task(task_id), "envelope")

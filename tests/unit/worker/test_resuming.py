@@ -87,6 +87,12 @@ def test_before_the_first_call_everything_is_kept():
     assert interruption(events) == ""
 
 
+def test_a_new_round_begins_with_nothing_of_the_one_before():
+    kept = kept_branch(log(*FIRST_STEP, ("retried", {"round": 2}), *OPENING))
+
+    assert [event.type for event in kept] == ["retried", *(kind for kind, _ in OPENING)]
+
+
 def test_what_was_left_out_once_stays_left_out():
     first = [*FIRST_STEP, *call(2), *acting(2)[:1]]
     second = [("claimed", {}), ("restarted", {"resumed_from": len(FIRST_STEP)}), *call(2), *acting(2), ENDED]

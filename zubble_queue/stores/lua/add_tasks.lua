@@ -5,7 +5,7 @@
 local WIDTH = 12
 local batch = arg(1)
 local key = batch_key(batch)
-local known = fields(key, 'state', 'ordinal', 'created', 'lanes')
+local known = fields(key, 'state', 'ordinal', 'repeats', 'lanes')
 if not known[1] then
   return {'unknown'}
 elseif known[1] == 'cancelled' then
@@ -13,7 +13,7 @@ elseif known[1] == 'cancelled' then
 end
 
 local ordinal, created, existing, conflicts = tonumber(known[2]), 0, 0, {}
-local lanes, lane_of = tonumber(known[4] or 0), {}
+local repeats, lanes, lane_of = tonumber(known[3] or 1), tonumber(known[4] or 0), {}
 for lane = 0, lanes - 1 do
   lane_of[redis.call('HGET', key, 'need:' .. lane)] = lane
 end
@@ -32,6 +32,7 @@ local function create(at)
   local lane = lane_for(arg(at + 10))
   ordinal = ordinal + 1
   created = created + 1
+  repeats = math.max(repeats, number(at + 2))
   redis.call('HSET', task_key(id), 'state', 'queued', 'batch', batch, 'source_id', arg(at + 1),
     'repeat', arg(at + 2), 'hash', arg(at + 3), 'task_type', arg(at + 4), 'model', arg(at + 5),
     'version', arg(at + 6), 'max_tokens', arg(at + 7), 'max_micro_usd', arg(at + 8), 'cost', arg(at + 9),
@@ -54,7 +55,7 @@ for at = 2, #ARGV - 3, WIDTH do
 end
 
 if created > 0 then
-  redis.call('HSET', key, 'ordinal', ordinal)
+  redis.call('HSET', key, 'ordinal', ordinal, 'repeats', repeats)
   redis.call('HINCRBY', key, 'total', created)
   redis.call('HINCRBY', key, 'state:queued', created)
   redis.call('PERSIST', key)
