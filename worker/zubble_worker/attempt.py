@@ -31,6 +31,7 @@ from zubble_worker.contact import Gate, patiently
 from zubble_worker.lease import Interruption, LeaseKeeper
 from zubble_worker.loop import AgentLoop
 from zubble_worker.observers.doom_loop import DoomLoop
+from zubble_worker.provider import Admission
 from zubble_worker.resuming import acted_on, interruption, kept_branch
 from zubble_worker.stopping import Stopped
 from zubble_worker.tools import Tools
@@ -194,8 +195,13 @@ class Attempt:
             doom_loop=self._doom_loop(),
             call_prefix=str(self._claim.lease.epoch),
             gate=self._gate,
+            admission=self._admission(),
         )
         return await self._within_wallclock(loop.run())
+
+    def _admission(self) -> Admission | None:
+        limits = self._tools.limits.get(self._envelope.model)
+        return Admission(limits, self._books.parking) if limits else None
 
     async def _within_wallclock(self, run: Coroutine[Any, Any, Stopped]) -> Stopped:
         """The loop keeps its own deadline; one that hangs all the same is ended a little later."""

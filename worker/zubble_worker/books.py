@@ -23,6 +23,8 @@ from zubble_worker.parking import PARKED_SECONDS, Bell, Parking, pause_seconds
 
 CHECKPOINT_SECONDS: Final = 30.0
 """Snapshots of one attempt are at least this far apart (design: section 3.5)."""
+_NOTED_SECONDS: Final = 0.1
+"""A shorter wait for others is kept until there is more."""
 _INLINE_CHARS: Final = 4_096
 _INLINE_BYTES: Final = 32_768
 _BLOB: Final = "$blob"
@@ -124,7 +126,7 @@ class AttemptBooks:
             self.usage = self.usage.plus(usage)
 
     async def parked(self) -> float:
-        if (seconds := self.parking.take()) > 0:
+        if (seconds := self.parking.take(_NOTED_SECONDS)) > 0:
             await patiently(lambda: self._store.excuse(self._claim.lease, seconds))
         return seconds
 

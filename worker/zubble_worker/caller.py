@@ -13,6 +13,7 @@ from zubble_queue.contracts.ending import Stop, Usage
 from zubble_queue.contracts.model import (
     MAX_TOKENS_BY_LEVEL,
     SMALLEST_CALL_TOKENS,
+    Admission,
     CallOptions,
     Message,
     Model,
@@ -32,8 +33,6 @@ _BROKEN_STREAMS: Final = 3
 """So many streams in a row that break after their start are the provider's failure."""
 _PROVIDER_FACTOR: Final = 2
 """Providers count up to twice the detector's words and signs."""
-_NOTED_SECONDS: Final = 0.1
-"""A shorter wait for others is no event."""
 _SAFE_SHARE: Final = 0.8
 """Of the seconds left, what a call may be expected to take (C16)."""
 
@@ -54,9 +53,10 @@ class Caller:
         *,
         call_prefix: str,
         gate: Gate,
+        admission: Admission | None = None,
     ) -> None:
         self._talk, self._model, self._books, self._decisions = transcript, model, books, decisions
-        self._gate = gate
+        self._gate, self._admission = gate, admission
         self._budget, self._level = transcript.job.envelope.budget, transcript.job.envelope.level
         self._call_prefix, self._calls = call_prefix, 0
         self._ladder = GRADUATED.validate_reachable(self._wanted_tokens())
@@ -94,7 +94,8 @@ class Caller:
         messages, options = self._request(step)
         self._calls += 1
         call_id = f"{self._call_prefix}.{step}.{self._calls}"
-        options = replace(options, call_id=f"{self._talk.job.envelope.task_id}.{call_id}")
+        name = f"{self._talk.job.envelope.task_id}.{call_id}"
+        options = replace(options, call_id=name, admission=self._admission)
         options = await self._reserved(call_id, messages, options)
         await self._record(
             "call_started", step=step, kind=kind, call_id=call_id, max_tokens=options.max_tokens
@@ -146,7 +147,7 @@ class Caller:
         await self._note_parking(call_id)
 
     async def _note_parking(self, call_id: str) -> None:
-        if (seconds := await self._books.parked()) >= _NOTED_SECONDS:
+        if seconds := await self._books.parked():
             await self._record("parked", call_id=call_id, seconds=seconds)
 
     def _estimate(self, messages: Sequence[Message], options: CallOptions, guard: StreamGuard) -> Usage:

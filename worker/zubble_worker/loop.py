@@ -14,7 +14,7 @@ from zubble_queue.contracts.checking import Checker
 from zubble_queue.contracts.decisions import Decisions, Deny, StepView
 from zubble_queue.contracts.ending import Stop
 from zubble_queue.contracts.event import Event
-from zubble_queue.contracts.model import SMALLEST_CALL_TOKENS, Model
+from zubble_queue.contracts.model import SMALLEST_CALL_TOKENS, Admission, Model
 from zubble_queue.contracts.sandbox import CommandResult, Sandbox, shell
 from zubble_queue.errors import BudgetExceededError
 from zubble_worker import journal, view
@@ -43,6 +43,7 @@ class AgentLoop:
         call_prefix: str,
         decisions: Decisions | None = None,
         gate: Gate | None = None,
+        admission: Admission | None = None,
     ) -> None:
         self._talk, self._envelope = transcript, transcript.job.envelope
         self._sandbox, self._books, self._checker = sandbox, books, checker
@@ -52,7 +53,13 @@ class AgentLoop:
         self.executing = False
         """Whether a command may be changing the work tree right now."""
         self._caller = Caller(
-            transcript, model, books, self._decisions, call_prefix=call_prefix, gate=self._gate
+            transcript,
+            model,
+            books,
+            self._decisions,
+            call_prefix=call_prefix,
+            gate=self._gate,
+            admission=admission,
         )
 
     async def run(self) -> Stopped:

@@ -45,9 +45,11 @@ class Parking:
         finally:
             self._before, self._since, self.last = self.seconds, None, self._clock()
 
-    def take(self) -> float:
-        """The seconds that were not taken yet."""
+    def take(self, least_seconds: float) -> float:
+        """The seconds that were not taken yet; 0 where they are fewer than the least worth it."""
         fresh = self.seconds - self._taken
+        if fresh < least_seconds:
+            return 0.0
         self._taken = self.seconds
         return fresh
 

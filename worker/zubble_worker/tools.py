@@ -18,6 +18,7 @@ from zubble_queue.errors import CannotStart, OperatorError
 from zubble_queue.settings import LeaseSettings, Settings
 from zubble_queue.stores.redis import RedisStore
 from zubble_worker.parking import Bell
+from zubble_worker.provider import Provider
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class Tools:
     providers: Mapping[str, SandboxProvider]
     """Only those the worker's settings allow."""
     lease: LeaseSettings
+    limits: Mapping[str, Provider] = field(default_factory=dict)
+    """By model: what the provider's limits allow, shared with all other workers."""
     bell: Bell = field(default_factory=Bell)
 
 
@@ -43,13 +46,15 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
     providers = await _providers(settings)
     models = _models(settings)
     info = _info(settings, models, providers)
+    store = await connect(settings)
     tools = Tools(
         worker_id=info.worker_id,
-        store=await connect(settings),
+        store=store,
         artifacts=ArtifactStore(settings.artifacts_url),
         models=models,
         providers=providers,
         lease=settings.lease,
+        limits={name: Provider(store, name, settings.models[name]) for name in models},
     )
     return tools, info
 

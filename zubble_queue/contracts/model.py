@@ -30,6 +30,30 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
+class TryEnd:
+    """How one try at a provider ended, as its limits see it."""
+
+    kind: Literal["answered", "throttled", "failed", "cancelled"]
+    """`throttled`: refused for its rate (429); `failed`: the provider, not the request, is at fault."""
+    tokens: int = 0
+    retry_after_seconds: float | None = None
+
+
+class Admission(Protocol):
+    """Lets tries through, one at a time, as the limits that all workers share allow it."""
+
+    @property
+    def patience_seconds(self) -> float:
+        """The most one try waits."""
+
+    async def enter(self, tokens: int) -> None:
+        """Before each try: wait for a place. The time is nobody's: no deadline runs meanwhile."""
+
+    async def leave(self, end: TryEnd) -> None:
+        """After each try that was let in."""
+
+
+@dataclass(frozen=True, slots=True)
 class CallOptions:
     """How one call is to be made."""
 
@@ -42,6 +66,8 @@ class CallOptions:
     response_schema: dict[str, Any] | None = None
     """JSON schema of the reply, passed on where the endpoint can enforce it."""
     seed: int | None = None
+    admission: Admission | None = None
+    """Asked before and told after every try; without one every try is made at once."""
     call_id: str = ""
     """`<task_id>.<epoch>.<step>.<call>`, ASCII: the record's name of the call, for the provider's own log."""
 

@@ -101,7 +101,7 @@ class ModelConfig(BaseModel):
     tpm: int | None = Field(default=None, ge=1)
     """Tokens a minute over all workers."""
     concurrency: int | None = Field(default=None, ge=1)
-    """Open calls of one worker."""
+    """Open calls over all workers."""
 
     @model_validator(mode="before")
     @classmethod

@@ -56,6 +56,9 @@ KEY_KINDS: Final = (
     KeyKind(
         "delayed", "zset", Lifetime.NEVER, "one entry per task that waits after a failure of the machinery"
     ),
+    KeyKind("model:*", "hash", Lifetime.ALWAYS, "one per model; what of its provider's limits is used"),
+    KeyKind("model:*:slots", "zset", Lifetime.ALWAYS, "the model's `concurrency`"),
+    KeyKind("breakers", "zset", Lifetime.ALWAYS, "one entry per model that fails"),
     KeyKind("leases", "zset", Lifetime.NEVER, "one entry per running task"),
     KeyKind("busy", "hash", Lifetime.NEVER, "one entry per worker that holds a lease"),
     KeyKind("workers", "zset", Lifetime.NEVER, "one entry per living worker"),
@@ -93,6 +96,11 @@ class Keys:
 
     def tenant(self, name: str) -> str:
         return self.prefix + "tenant:" + name
+
+    def model(self, name: str, part: str = "") -> str:
+        """As in the scripts: a model's name may hold a colon."""
+        written = name.replace("%", "%25").replace(":", "%3A")
+        return self.prefix + "model:" + written + (f":{part}" if part else "")
 
     def worker(self, worker_id: str) -> str:
         return self.prefix + "worker:" + worker_id

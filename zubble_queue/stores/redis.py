@@ -10,10 +10,11 @@ from zubble_queue.stores.connection import StoreOptions, open_client
 from zubble_queue.stores.feeding import Feeding
 from zubble_queue.stores.keys import Keys
 from zubble_queue.stores.leasing import Leasing
+from zubble_queue.stores.limits import Limits
 from zubble_queue.stores.remembering import Remembering
 
 
-class RedisStore(Feeding, Leasing, Budgeting, Remembering):
+class RedisStore(Feeding, Leasing, Budgeting, Limits, Remembering):
     """Batches, tasks, leases and workers in Redis (7.0 or newer) or Valkey (7.2 or newer).
 
     Times are seconds since the epoch by the server's clock. Every method raises StoreUnavailable when the

@@ -4,8 +4,11 @@ from zubble_queue.contracts.ending import Ending, Stop
 from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.memory import MemoryEntry
+from zubble_queue.contracts.model import TryEnd
+from zubble_queue.contracts.model_config import ModelConfig
 from zubble_queue.contracts.record import Checkpoint, WorkerInfo
 from zubble_queue.stores.keys import KEY_KINDS, Lifetime
+from zubble_queue.stores.limits import Place
 
 WORKER = WorkerInfo(worker_id="w", version="1", host="h", pid=1, slots=4, busy=0)
 TRIAL = JournalEntry(step=1, command="ls", exit_code=0, result_summary="", category="diagnostic", time=1.0)
@@ -46,6 +49,10 @@ async def use_everything(world):
     )
     await world.store.set_preflighted("0" * 64)
     await world.store.seal(lease, world.passed, remembered(lease))
+    config = ModelConfig(base_url="http://127.0.0.1:1/v1", price="free", concurrency=1)
+    await world.store.admit(Place("m", "slot", 1), config)
+    for _ in range(10):
+        await world.store.leave(Place("other", "slot", 1), config, TryEnd("failed"))
     await world.store.postpone((await world.claim()).lease, cause="no endpoint")
     await world.claim()
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from typing import Final
+from typing import Final, Literal
 
 _MESSAGE_CHARACTERS: Final = 300
 _RETRIED_STATUS: Final = frozenset({408, 409, 425, 429})
 _FINAL_STATUS: Final = frozenset({501, 505})
 _SPENT_QUOTA: Final = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
+
+
+_TOO_MANY: Final = "http 429"
+_REFUSES_EVERYBODY: Final = frozenset({"http 401", "http 402", "http 403", "http 404"})
+
+TryKind = Literal["answered", "throttled", "failed", "cancelled"]
 
 
 class TryFailed(Exception):
@@ -36,7 +42,17 @@ class TryFailed(Exception):
         self.cause, self.message = cause, message
         self.permanent, self.may_be_billed = permanent, may_be_billed
         self.retry_after_seconds = retry_after_seconds
+        self.kind: TryKind = _kind(cause, permanent=permanent)
         super().__init__(f"{cause}: {message}")
+
+
+def _kind(cause: str, *, permanent: bool) -> TryKind:
+    """What a failure says about the provider. Most of 4xx are answers: the request is at fault."""
+    if cause == _TOO_MANY:
+        return "failed" if permanent else "throttled"
+    if cause.startswith("http 4") and cause not in _REFUSES_EVERYBODY:
+        return "answered"
+    return "failed"
 
 
 def http_failure(status: int, message: str, *, code: str = "", retry_after: str | None = None) -> TryFailed:

@@ -17,11 +17,12 @@ from zubble_queue.contracts.model import (
     Reply,
     Retry,
     StreamWatcher,
+    TryEnd,
     estimate_prompt_tokens,
 )
 from zubble_queue.errors import ModelUnavailable
 from zubble_worker.models.assembly import Assembly
-from zubble_worker.models.failure import TryFailed
+from zubble_worker.models.failure import TryFailed, TryKind
 
 if TYPE_CHECKING:
     from typing import Literal
@@ -53,7 +54,8 @@ class Query:
         self._started = time.monotonic()
         self._assembly = Assembly(watch)
         self._retries: list[Retry] = []
-        self._tries = 0
+        self._tries = self._throttled = 0
+        self._admission = options.admission
         self._lost = 0
         """Tries that delivered nothing and may be billed."""
         self._broken: TryFailed | None = None
@@ -63,6 +65,7 @@ class Query:
         """Raises ModelUnavailable when nothing was delivered."""
         try:
             async with asyncio.timeout(self._options.deadline_seconds) as limit:
+                self._limit = limit
                 await self._retrying()(self._once, attempt)
         except TimeoutError as late:
             if not limit.expired():
@@ -75,16 +78,41 @@ class Query:
         return self._reply(self._finish())
 
     async def _once(self, attempt: Try) -> None:
+        await self._enter()
         self._tries += 1
         self._assembly = Assembly(self._watch)
+        kind: TryKind = "cancelled"
+        retry_after = None
         try:
             await attempt(self._assembly)
+            kind = "answered"
         except TryFailed as failure:
+            kind, retry_after = failure.kind, failure.retry_after_seconds
             if self._assembly.delivered:
                 self._broken = failure
                 return
             self._lost += failure.may_be_billed
             raise
+        finally:
+            if self._admission:
+                await asyncio.shield(self._admission.leave(TryEnd(kind, self._tokens(), retry_after)))
+
+    async def _enter(self) -> None:
+        """Wait for a place; no clock of this query runs meanwhile."""
+        if self._admission is None or self._limit.expired():
+            return
+        asked, deadline = time.monotonic(), self._limit.when()
+        self._limit.reschedule(None)
+        try:
+            await self._admission.enter(self._prompt_estimate + self._options.max_tokens)
+        finally:
+            waited = time.monotonic() - asked
+            self._started += waited
+            self._limit.reschedule(None if deadline is None else deadline + waited)
+
+    def _tokens(self) -> int:
+        usage = self._usage()
+        return usage.tokens if self._assembly.asked else 0
 
     def _retrying(self) -> AsyncRetrying:
         return AsyncRetrying(
@@ -102,13 +130,25 @@ class Query:
             state
         )
         asked = _failure(state).retry_after_seconds
+        if self._parks(_failure(state)):
+            return 0.0
         return jitter if asked is None else asked + min(jitter, self._config.retry_base_seconds)
 
+    def _parks(self, failure: TryFailed) -> bool:
+        """Whether the shared limits keep the next try waiting; then it is not one of the `retries`."""
+        return self._admission is not None and failure.kind == "throttled"
+
     def _gives_up(self, state: RetryCallState) -> bool:
-        asked = _failure(state).retry_after_seconds or 0.0
+        failure = _failure(state)
+        asked = failure.retry_after_seconds or 0.0
+        if failure.cause == "parked":
+            return True
+        if self._admission and self._parks(failure):
+            self._throttled += 1
+            return asked > self._admission.patience_seconds
         left = self._started + self._options.deadline_seconds - time.monotonic()
         return (
-            state.attempt_number > self._config.retries
+            state.attempt_number - self._throttled > self._config.retries
             or asked > self._config.max_retry_seconds
             or state.upcoming_sleep >= left
         )

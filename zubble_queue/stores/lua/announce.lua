@@ -134,7 +134,8 @@ local function turn_of(batch, number_, announced)
     priority = tonumber(b[2] or 0), weight = tonumber(b[3] or 1), served = tonumber(b[6] or NOW),
     pass = tonumber(b[7] or 0)}
   for lane = 0, tonumber(b[8] or 1) - 1 do
-    turn.lanes[#turn.lanes + 1] = {need = redis.call('HGET', key, 'need:' .. lane), number = lane}
+    local need = redis.call('HGET', key, 'need:' .. lane) or ''
+    turn.lanes[#turn.lanes + 1] = {need = need, number = lane, broken = model_is_open(need:match('^[^/]*/[^/]*/(.*)$') or '')}
   end
   highest = math.max(highest, turn.priority)
   return turn
@@ -144,7 +145,7 @@ end
 local function draw(turn)
   local best, best_lane, best_offer = nil, nil, nil
   for _, lane in ipairs(turn.lanes) do
-    local offer = not lane.dry and offer_for(lane.need)
+    local offer = not lane.dry and not lane.broken and offer_for(lane.need)
     if offer then
       lane.head = lane.head or head_of(turn, lane.number)
       lane.dry = lane.head == nil

@@ -2,7 +2,7 @@
 -- id, attempt, round, newest version, worker, lease id -> {'granted', epoch, ...} | {reason}
 local id, attempt, worker = arg(1), number(2), arg(5)
 local key = task_key(id)
-local record = fields(key, 'state', 'epoch', 'round', 'version', 'token', 'cancel', 'batch', 'outcome')
+local record = fields(key, 'state', 'epoch', 'round', 'version', 'token', 'cancel', 'batch', 'outcome', 'model')
 local state, epoch, batch = record[1], tonumber(record[2]), record[7]
 local token = int(attempt) .. ':' .. arg(6)
 
@@ -19,7 +19,7 @@ local function refusal()
     return 'leased'
   elseif attempt ~= epoch + 1 or arg(3) ~= record[3] then
     return 'stale'
-  elseif state ~= 'queued' or batch_paused(batch) or ceiling_reached(batch) then
+  elseif state ~= 'queued' or batch_paused(batch) or ceiling_reached(batch) or model_is_open(record[9]) then
     return 'paused'
   end
 end

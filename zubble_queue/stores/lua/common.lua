@@ -59,6 +59,27 @@ local function move(id, batch, from, to)
   changed(batch)
 end
 
+-- Limits of a provider are kept by the model's name, in which `:` may stand.
+local MODEL_TTL = 7200
+
+local function model_key(name)
+  return P .. 'model:' .. name:gsub('[%%:]', {['%'] = '%25', [':'] = '%3A'})
+end
+
+-- The part of its rate that a model is given after it refused calls; grows by one in half a minute.
+local function model_share(key)
+  local s = fields(key, 'share', 'share_at')
+  if not s[1] then
+    return 1
+  end
+  return tonumber(s[1]) + math.max(0, NOW - tonumber(s[2])) / 30000000
+end
+
+-- Whether nobody is to call it now, because the calls before failed one after the other.
+local function model_is_open(name)
+  return tonumber(redis.call('ZSCORE', P .. 'breakers', name) or 0) > NOW
+end
+
 local function batch_cancelled(batch)
   return redis.call('HGET', batch_key(batch), 'state') == 'cancelled'
 end
