@@ -118,7 +118,7 @@ class Caller:
             return None
         if guard.nudge_due:
             self.nudges.append(guard.nudge_text)
-        if reply.finish == "length":
+        if reply.finish in {"length", "deadline"}:
             reply = replace(reply, cut=guard.unfinished_loop)
         await self._record("call_finished", step=step, call_id=call_id, **_described(options, reply, guard))
         return reply

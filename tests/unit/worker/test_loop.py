@@ -146,6 +146,15 @@ async def test_a_loop_that_max_tokens_ended_first_is_a_loop_all_the_same(drive):
     assert (call["finish"], call["view"], call["tokens_saved"]) == ("length", "", 0)
 
 
+async def test_a_loop_that_the_wall_clock_ended_first_is_a_loop_all_the_same(drive):
+    looping = {"text": [{"repeat": "truncated ", "times": 7_303}], "token_seconds": 0.001}
+
+    run = await drive(looping, budget=LoopBudget(max_wallclock_seconds=2))
+
+    assert run.stopped.stop is Stop.LOOP_TEXT
+    assert run.books.of_type("call_finished")[0]["finish"] == "deadline"
+
+
 async def test_a_long_reply_that_max_tokens_ended_is_no_loop(drive):
     counting = " ".join(f"word{number}" for number in range(5_000))
 
