@@ -227,7 +227,7 @@ def ready(user: User, endpoint: str) -> User:
     return _configured(user, endpoint)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def mixed(
     tmp_path_factory: pytest.TempPathFactory, missing_part: Callable[[str], NoReturn], endpoint: str
 ) -> Iterator[tuple[User, Said]]:

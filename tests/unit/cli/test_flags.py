@@ -104,3 +104,15 @@ def test_options_behind_two_dashes_belong_to_the_command_in_the_sandbox(folder, 
     said = capsys.readouterr()
     assert (code, said.out) == (2, "")
     assert said.err == "Unknown sandbox 'cage'; known: bubblewrap, local.\n"
+
+
+@pytest.mark.parametrize("command", [["batch", "ls"], ["up"], ["worker"], ["config", "show"], ["doctor"]])
+def test_a_wrong_zubble_toml_is_named_by_every_command_that_reads_it(folder, capsys, command):
+    file = folder / "zubble.toml"
+    file.write_text("[worker]\nslots = -1\n")
+
+    code = main(command)
+
+    said = capsys.readouterr()
+    assert (code, said.out) == (2, "")
+    assert said.err == f"{file}: worker.slots: input should be greater than or equal to 1.\n"
