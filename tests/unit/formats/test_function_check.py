@@ -238,9 +238,9 @@ LOOKING = {
 
 
 @pytest.mark.parametrize("look", LOOKING.values(), ids=LOOKING.keys())
-def test_the_candidate_cannot_look_its_answers_up(check, missing_part, look):
+def test_the_candidate_cannot_look_its_answers_up(check, look):
     if not has_landlock():
-        missing_part("The kernel has no Landlock, so the tests are readable to the candidate.")
+        pytest.skip("This kernel has no Landlock, so a candidate could read the tests.")
     solution = f"import os, subprocess\n{look}\n{RIGHT}"
 
     result = check(solution)
