@@ -138,7 +138,7 @@ async def test_a_refusal_halves_the_rate_once_for_a_burst(world, admit, leave):
     assert 1.5 < next_one - await world.now() <= 2.1
 
 
-async def test_the_rate_comes_back_in_half_a_minute(world, admit, leave):
+async def test_the_rate_comes_back_in_a_quarter_of_a_minute(world, admit, leave):
     await leave(TryEnd("throttled", retry_after_seconds=0.0), rpm=60)
     await backdate(world, hold=-1, requests=0, share_at=-16)
 

@@ -66,13 +66,13 @@ local function model_key(name)
   return P .. 'model:' .. name:gsub('[%%:]', {['%'] = '%25', [':'] = '%3A'})
 end
 
--- The part of its rate that a model is given after it refused calls; grows by one in half a minute.
+-- The part of its rate that a model is given after it refused calls; it grows to the whole within 15 s.
 local function model_share(key)
   local s = fields(key, 'share', 'share_at')
   if not s[1] then
     return 1
   end
-  return tonumber(s[1]) + math.max(0, NOW - tonumber(s[2])) / 30000000
+  return tonumber(s[1]) + math.max(0, NOW - tonumber(s[2])) / 15000000
 end
 
 -- Whether nobody is to call it now, because the calls before failed one after the other.
