@@ -20,6 +20,7 @@ from zubble_queue.feeder import Feeder
 from zubble_queue.settings import Settings
 from zubble_worker.app import CeleryPublisher, Consumer
 from zubble_worker.lag import watch_lag
+from zubble_worker.limits import make_room_for_files
 from zubble_worker.service import Service
 from zubble_worker.tasks import Body
 from zubble_worker.tools import Tools, build
@@ -47,6 +48,7 @@ class _Host:
         self._withdrawn = asyncio.Event()
 
     async def run(self) -> int:
+        make_room_for_files(self._settings.worker.slots)
         tools, info = await build(self._settings)
         service = Service(tools, info)
         self._listen_to_signals()
