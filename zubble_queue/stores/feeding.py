@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,6 +20,9 @@ from zubble_queue.stores.submitting import Submitting
 
 _CHUNK: Final = 200
 """Tasks per announcing or reaping script call."""
+_PROMPT_SECONDS: Final = 2.0
+"""A server that answers within this is there, so leases that ran out could have been renewed; less where they
+are short."""
 
 AGEING_SECONDS: Final = 60
 """A batch none of whose tasks was announced for so long rises by one priority."""
@@ -83,15 +87,30 @@ class Feeding(Submitting, Operating):
         return int(await self._run("mature", _CHUNK))
 
     async def reap(self) -> Reaped:
-        """Take expired leases away: back to the queue, or sealed `stuck` at max_attempts."""
+        """Take expired leases away: back to the queue, or sealed `stuck` at max_attempts.
+
+        A sweep that the server is late to begin does nothing. While it was silent nobody could renew, and
+        what waited there meanwhile, this sweep and the renewals, is done in no particular order.
+        """
         requeued: list[str] = []
         stuck: list[str] = []
         seen = _CHUNK
         while seen == _CHUNK:
-            seen, again, ended = await self._run("reap", _CHUNK)
+            if (latest := await self._soon()) is None:
+                break
+            seen, again, ended = await self._run("reap", _CHUNK, latest)
             requeued += again
             stuck += ended
         return Reaped(tuple(requeued), tuple(stuck))
+
+    async def _soon(self) -> int | None:
+        """Until when a sweep may begin, by the server's clock; None when even that answer took too long."""
+        patience = min(_PROMPT_SECONDS, self._options.lease_seconds / 4)
+        asked = time.monotonic()
+        seconds, microseconds = await self._do("TIME")
+        if time.monotonic() - asked > patience:
+            return None
+        return int(seconds) * 1_000_000 + int(microseconds) + micro(patience)
 
     async def wait_for_work(self, timeout_seconds: float) -> None:
         """Return when something happened that a feeder should look at, or at the timeout."""

@@ -142,3 +142,28 @@ async def test_what_the_store_did_on_its_own_account_is_in_the_event_log(world, 
         assert event.data == {"worker": "w", "abnormal_ends": 1, "spend_micro_usd": 0}
     else:
         assert event.data["outcome"] == "stuck"
+
+
+async def test_a_sweep_that_waited_through_a_silence_of_the_server_takes_no_lease(world):
+    """Whoever holds the lease waited as well; the next sweep decides, when it has had its chance."""
+    store = await world.another(lease_seconds=2)
+    lease = await world.running()
+    await world.expire(lease)
+    await world.admin.execute_command("CLIENT", "PAUSE", 1_500, "WRITE")
+
+    late = await store.reap()
+
+    assert (late.requeued, late.stuck) == ((), ())
+    assert (await store.renew(lease)).held
+    await world.expire(lease)
+    assert (await store.reap()).requeued == (lease.task_id,)
+
+
+async def test_a_server_that_says_its_time_late_is_not_asked_to_sweep(world):
+    store = await world.another(lease_seconds=2)
+    lease = await world.running()
+    await world.expire(lease)
+    await world.admin.execute_command("CLIENT", "PAUSE", 1_500, "ALL")
+
+    assert (await store.reap()).requeued == ()
+    assert (await store.renew(lease)).held

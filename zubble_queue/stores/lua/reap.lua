@@ -1,5 +1,8 @@
 #!lua flags=allow-oom
--- most -> {seen, requeued, stuck}
+-- most, latest time to begin (microseconds) -> {seen, requeued, stuck}
+if NOW > number(2) then
+  return {0, {}, {}}
+end
 local expired = redis.call('ZRANGEBYSCORE', P .. 'leases', '-inf', int(NOW), 'LIMIT', 0, arg(1))
 local requeued, stuck = {}, {}
 
