@@ -52,6 +52,8 @@ class Result:
     outcomes: dict[str, int]
     most_in_60_seconds: int
     wall_seconds: float
+    calling_seconds: float
+    """From the first call to the last."""
     needed_seconds: float
     passed: bool
 
@@ -95,6 +97,7 @@ def _judged(
         outcomes=outcomes,
         most_in_60_seconds=most,
         wall_seconds=round(wall, 1),
+        calling_seconds=round(endpoint.calls[-1].time - endpoint.calls[0].time, 1),
         needed_seconds=round(needed, 1),
         passed=whole and most <= MOST_SHARE * asked.rpm and wall <= LONGEST_SHARE * needed,
     )

@@ -252,7 +252,15 @@ class Attempt:
             f"[harness] The environment was restarted at step {self._transcript.step}. Background processes "
             f"and files outside the work tree are gone.{' ' if past else ''}{past}"
         )
-        await self._record("restarted", resumed_from=at, step=self._transcript.step, text=text)
+        await self._record(
+            "restarted",
+            resumed_from=at,
+            step=self._transcript.step,
+            text=text,
+            cause=self._claim.previous_end,
+            number=self._claim.lease.epoch - 1,
+            spend_micro_usd=self._claim.usage.spend_micro_usd,
+        )
 
     async def _recall(self) -> None:
         """Quote earlier runs of the task type, once per task: a restored transcript has them already."""

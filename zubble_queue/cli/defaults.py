@@ -33,6 +33,7 @@ def task_defaults(
     repeats: int = 1,
     memory: str | None = None,
     pool: str | None = None,
+    tenant: str = "default",
     labels: Sequence[str] = (),
 ) -> TaskDefaults:
     """The flags, checked.
@@ -40,7 +41,11 @@ def task_defaults(
     Raises:
         BadInput: One sentence per flag that cannot be used.
     """
-    problems = [*_problems(batch, model, level, temperature, memory), *_pool_problems(pool)]
+    problems = [
+        *_problems(batch, model, level, temperature, memory),
+        *_name_problems("--tenant", tenant),
+        *_pool_problems(pool),
+    ]
     if problems:
         raise BadInput(problems)
     return TaskDefaults(
@@ -53,6 +58,7 @@ def task_defaults(
         repeats=repeats,
         memory=memory or "write",  # type: ignore[arg-type]  # checked above
         pool=pool or "default",
+        tenant=tenant,
         labels=dict(_label_pairs(labels)),
     )
 
@@ -93,8 +99,8 @@ def sandbox_request(backend: str | None) -> SandboxRequest:
 def _problems(
     batch: str, model: str, level: str | None, temperature: float | None, memory: str | None
 ) -> Iterator[str]:
-    if batch and not re.fullmatch(BATCH_NAME_PATTERN, batch):
-        yield "--batch must be 1 to 100 letters, digits, dots, dashes or underscores, no sign first."
+    if batch:
+        yield from _name_problems("--batch", batch)
     if not 1 <= len(model) <= 200:
         yield "--model must have 1 to 200 characters."
     if level is not None and level not in get_args(Level):
@@ -104,6 +110,11 @@ def _problems(
     low, high = TEMPERATURES
     if temperature is not None and not low <= temperature <= high:
         yield f"--temperature must be between {low:g} and {high:g}, got {temperature:g}."
+
+
+def _name_problems(flag: str, name: str) -> Iterator[str]:
+    if not re.fullmatch(BATCH_NAME_PATTERN, name):
+        yield f"{flag} must be 1 to 100 letters, digits, dots, dashes or underscores, no sign first."
 
 
 def _pool_problems(pool: str | None) -> Iterator[str]:

@@ -42,6 +42,9 @@ OnCeiling = Annotated[
     str | None,
     typer.Option("--on-ceiling", metavar="pause|seal", help="By default pause, and seal with --wait."),
 ]
+Tenant = Annotated[
+    str, typer.Option("--tenant", metavar="NAME", help="Under whose ceiling the tasks are paid.")
+]
 Retries = Annotated[
     int, typer.Option("--retries", min=0, max=10, help="Further attempts of a task that ends unverified.")
 ]

@@ -50,6 +50,7 @@ def folder(tmp_path, monkeypatch):
             "--endpoint defines a model for workers",
         ),
         (["--max-batch-usd", "0"], "--max-batch-usd must be above 0 and at most 1,000,000, got 0."),
+        (["--tenant", "a/b"], "--tenant must be 1 to 100 letters"),
         (["--on-ceiling", "explode"], "--on-ceiling must be one of pause, seal, not 'explode'."),
         (["--retries", "11"], "Invalid value for '--retries'"),
         (["--repeats", "0"], "Invalid value for '--repeats'"),

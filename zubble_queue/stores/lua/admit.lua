@@ -4,7 +4,7 @@
 -- The generic cell rate algorithm: each request moves the time `requests` by its share of a minute, and is admitted
 -- when that time is at most BURST ahead; `tokens` likewise. Every refusal says when to ask again.
 local name, rpm, tpm, most, tokens, slot, life = arg(1), number(2), number(3), number(4), number(5), arg(6), number(7)
-local BURST, TOKEN_BURST, PROBE = 250000, 1000000, 60000000
+local BURST, TOKEN_BURST, PROBE = 400000, 1000000, 60000000
 local key = model_key(name)
 local slots = key .. ':slots'
 local m = fields(key, 'requests', 'tokens', 'hold', 'failures', 'open', 'probe', 'second', 'count', 'learned')

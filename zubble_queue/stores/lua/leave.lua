@@ -2,7 +2,7 @@
 -- model, slot, 'answered', 'throttled', 'failed' or 'cancelled', requests a minute or '', tokens a minute or '',
 -- tokens reserved, tokens used, microseconds to hold or '' -> 1 if the breaker is open now
 local name, slot, how, rpm, tpm, hold = arg(1), arg(2), arg(3), number(4), number(5), number(8)
-local FAILURES, OPEN, LEAST, ONCE, STILL, HOLD = 10, 60000000, 0.05, 5000000, 10000000, 1000000
+local FAILURES, OPEN, LEAST, CUT, ONCE, STILL, HOLD = 10, 60000000, 0.05, 0.7, 5000000, 10000000, 1000000
 local key = model_key(name)
 local m = fields(key, 'failures', 'open', 'lowered', 'hold', 'prober', 'count')
 redis.call('ZREM', key .. ':slots', slot)
@@ -17,7 +17,7 @@ local function close()
   end
 end
 
--- For all workers, and once for a burst of refusals: half the rate, which then grows back.
+-- For all workers, and once for a burst of refusals: a part of the rate, which then grows back.
 local function lower()
   redis.call('HSET', key, 'hold', int(math.max(tonumber(m[4] or 0), NOW + (hold or HOLD))))
   if NOW - tonumber(m[3] or 0) < ONCE then
@@ -29,7 +29,7 @@ local function lower()
     redis.call('HSET', key, 'learned', int(math.max(6, borne * math.min(share, 2))))
     share = 1
   end
-  redis.call('HSET', key, 'lowered', int(NOW), 'share', math.max(LEAST, math.min(1, share) / 2), 'share_at', int(NOW))
+  redis.call('HSET', key, 'lowered', int(NOW), 'share', math.max(LEAST, math.min(1, share) * CUT), 'share_at', int(NOW))
 end
 
 local function fail()
