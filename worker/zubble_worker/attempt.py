@@ -19,12 +19,12 @@ from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import UNVERIFIED_STOPS, Ending, Stop, Verdict
 from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.journal import JournalEntry
-from zubble_queue.contracts.memory import MemoryEntry, MemoryUse, namespace, reads, writes
+from zubble_queue.contracts.memory import MemoryEntry, namespace, reads, writes
 from zubble_queue.contracts.model import SMALLEST_CALL_TOKENS, estimate_tokens
 from zubble_queue.contracts.record import Claim
 from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.errors import CeilingReached, InfraError, JobError, LeaseLost, ModelUnavailable
-from zubble_worker import journal, memory, worktree
+from zubble_worker import endings, journal, memory
 from zubble_worker.books import AttemptBooks
 from zubble_worker.check import SandboxChecker
 from zubble_worker.contact import Gate, patiently
@@ -312,7 +312,7 @@ class Attempt:
         ending = await self._ending(stopped, checked)
         if number := await self._tried_again(ending):
             return Done("released", cause=f"retry {number} after {ending.outcome}")
-        ending = _with_past(ending, self._claim)
+        ending = endings.with_past(ending, self._claim)
         kept = await self._memory_of(ending)
         await patiently(lambda: self._tools.store.seal(self._claim.lease, ending, kept))
         _log.info("sealed", action="task_sealed", task_id=self._envelope.task_id, outcome=ending.outcome)
@@ -320,30 +320,16 @@ class Attempt:
 
     async def _ending(self, stopped: Stopped, checked: CheckResult | None) -> Ending:
         await self._books.record("stopped", stop=stopped.stop.value, reason=stopped.reason)
-        trajectory = await self._books.trajectory()
-        artifacts = {"trajectory": trajectory.ref}
-        changed = self._place.changes() if self._place else worktree.Changes()
+        artifacts = {"trajectory": (await self._books.trajectory()).ref}
         if self._place and self._place.checker.snapshot:
             tree = await self._tools.artifacts.aput(self._place.checker.snapshot)
             artifacts["work_tree"] = tree.ref
-        opening = self._place.opening_seconds if self._place else 0.0
-        phases = {"open": opening, **self._transcript.seconds}
-        return Ending(
-            stop=stopped.stop,
-            verdict=checked.verdict if checked else Verdict.NOT_RUN,
-            reward=float(checked.passed) if checked else None,
-            reason=stopped.reason[:1_000],
-            report=" ".join(stopped.report.split())[:2_000],
-            evidence=stopped.evidence,
-            usage=self._books.usage,
-            iterations_used=self._transcript.step,
-            tokens_saved=self._transcript.tokens_saved,
-            seconds={**phases, "wallclock": self._books.wallclock_seconds()},
-            files_touched=changed.files,
-            lines_added=changed.added,
-            lines_removed=changed.removed,
-            isolation=self._envelope.sandbox.backend if self._place else "",
-            memory=MemoryUse(mode=self._envelope.memory, read=self._transcript.memory_read or ()),
+        return endings.compose(
+            stopped,
+            checked,
+            books=self._books,
+            transcript=self._transcript,
+            place=self._place,
             artifacts=artifacts,
         )
 
@@ -373,16 +359,3 @@ class Attempt:
 
     async def _record(self, type_: str, /, **data: Any) -> None:
         self._transcript.apply(await self._books.record(type_, **data))
-
-
-def _with_past(ending: Ending, claim: Claim) -> Ending:
-    """A task whose retries are exhausted is stuck, and says so; its earlier ends are the evidence (1.13)."""
-    if not claim.past:
-        return ending
-    evidence = {**ending.evidence, "past": [past.model_dump() for past in claim.past]}
-    if claim.retries_left or not failure.may_be_tried_again(ending):
-        return ending.model_copy(update={"evidence": evidence})
-    reason = (
-        f"max_retries={len(claim.past)} exhausted; the last attempt ended {ending.outcome}: {ending.reason}"
-    )
-    return ending.model_copy(update={"stop": Stop.STUCK, "reason": reason[:1_000], "evidence": evidence})
