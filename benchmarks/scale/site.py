@@ -34,7 +34,9 @@ class Footprint:
     """What one process holds."""
 
     pss_kib: int
-    """Its share of the memory it maps, from smaps_rollup."""
+    """Its share of the memory it maps, from smaps_rollup; other processes that map the same files move it."""
+    anonymous_kib: int
+    """What it has written itself."""
     rss_kib: int
     fds: int
     threads: int
@@ -44,7 +46,13 @@ class Footprint:
         proc = Path("/proc", str(pid))
         rollup = dict(_kib(line) for line in (proc / "smaps_rollup").read_text().splitlines()[1:])
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
-        return cls(rollup["Pss"], rollup["Rss"], len(list((proc / "fd").iterdir())), int(status["Threads"]))
+        return cls(
+            rollup["Pss"],
+            rollup["Anonymous"],
+            rollup["Rss"],
+            len(list((proc / "fd").iterdir())),
+            int(status["Threads"]),
+        )
 
 
 def _kib(line: str) -> tuple[str, int]:

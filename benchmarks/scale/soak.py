@@ -90,8 +90,10 @@ async def _keys(site: Site) -> int:
 
 def _growth(notes: list[dict[str, Any]], tasks: int) -> dict[str, float]:
     middle, last = notes[len(notes) // 2 - 1], notes[-1]
-    grown = {name: last[name] - middle[name] for name in ("keys", "fds", "threads", "rss_kib", "pss_kib")}
-    return {**grown, "pss_kib_per_task": round(grown["pss_kib"] / max(tasks / 2, 1), 3)}
+    grown = {
+        name: last[name] - middle[name] for name in ("keys", "fds", "threads", "rss_kib", "anonymous_kib")
+    }
+    return {**grown, "kib_per_task": round(grown["anonymous_kib"] / max(tasks / 2, 1), 3)}
 
 
 def is_flat(found: dict[str, Any]) -> bool:
@@ -100,7 +102,7 @@ def is_flat(found: dict[str, Any]) -> bool:
         grown["fds"] <= 0
         and grown["threads"] <= 0
         and grown["keys"] <= BATCHES
-        and grown["pss_kib_per_task"] <= KIB_PER_TASK
+        and grown["kib_per_task"] <= KIB_PER_TASK
     )
 
 

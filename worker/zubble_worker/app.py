@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from celery import Celery
+from celery.bootsteps import StartStopStep
 from celery.exceptions import Ignore
 from celery.worker import WorkController
 from celery.worker import state as celery_state
+from celery.worker.consumer import Tasks
 from kombu.entity import Exchange, Queue
 
 from zubble_queue.contracts.envelope import Header
@@ -85,6 +87,20 @@ def queue_of(namespace: str, need: str) -> Queue:
     return Queue(name, Exchange(name), routing_key=name, no_ack=True)  # type: ignore[no-untyped-call]
 
 
+class NoAcknowledgements(StartStopStep):  # type: ignore[misc]
+    """Celery acknowledges what was taken without that, too, and Kombu would keep the tag of each for ever."""
+
+    requires = (Tasks,)
+
+    def start(self, parent: Any) -> None:
+        """After each connection, whose channel is a new one."""
+        parent.task_consumer.channel.qos.ack = _nothing
+
+
+def _nothing(*_tag: Any, **_options: Any) -> None:
+    """There is nothing to acknowledge."""
+
+
 class Dropped(Exception):
     """The message announced nothing that is ours to finish: a double, a handover, a cancelled task."""
 
@@ -147,6 +163,7 @@ class Consumer:
         on_end: Callable[[], object],
     ) -> None:
         self._app = make_app(settings, needs)
+        self._app.steps["consumer"].add(NoAcknowledgements)
         self._name, self._slots, self._on_end = name, settings.worker.slots, on_end
         self._thread = threading.Thread(target=self._consume, name="celery-consumer", daemon=True)
 
