@@ -12,14 +12,15 @@ from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission, SubmitReport
 from zubble_queue.errors import BadInput, CannotStart, InfraError, UnknownName
-from zubble_queue.stores.codec import micro_usd
+from zubble_queue.stores.codec import Letter, micro_usd
 from zubble_queue.stores.redis import RedisStore
 from zubble_queue.stores.submitting import oversize
 
 CHUNK: Final = 500
 """Tasks created at a time."""
 PROBLEMS_SHOWN: Final = 20
-_BLOBS_AT_A_TIME: Final = 32
+_BLOBS_AT_A_TIME: Final = 256
+_BLOBS_A_THREAD: Final = 64
 
 Progress = Callable[[int, int], None]
 """Called with the steps done and the steps in all; a step is a piece of content kept or a task created."""
@@ -48,10 +49,14 @@ class Dispatcher:
             CannotStart: The artifacts cannot be kept.
             StoreUnavailable: Redis does not answer or is full; submitting again goes on from there.
         """
-        _raise(list(_problems(submission)))
-        new = await self._new_ones(submission)
+        letters = [Letter.of(parcel.envelope) for parcel in submission.parcels]
+        _raise(list(_problems(submission, letters)))
+        new, new_letters = await self._new_ones(submission, letters)
         await self._check_content(new)
-        created = len(new) if dry_run else await self._create(submission.batch, new, progress)
+        if dry_run:
+            created = len(new)
+        else:
+            created = await self._create(submission.batch, new, new_letters, progress)
         return SubmitReport(
             batch=submission.batch.name,
             total=len(submission.parcels),
@@ -61,17 +66,20 @@ class Dispatcher:
             dry_run=dry_run,
         )
 
-    async def _new_ones(self, submission: Submission) -> list[Parcel]:
+    async def _new_ones(
+        self, submission: Submission, letters: Sequence[Letter]
+    ) -> tuple[list[Parcel], list[Letter]]:
         """The tasks that are not there. Raises BadInput for a cancelled batch and for conflicts."""
         name, parcels = submission.batch.name, submission.parcels
-        hashes = {parcel.envelope.task_id: parcel.envelope.content_hash() for parcel in parcels}
-        standing = await self._store.compare(name, hashes)
+        standing = await self._store.compare(
+            name, {letter.envelope.task_id: letter.content_hash for letter in letters}
+        )
         envelopes = [parcel.envelope for parcel in parcels]
         _raise([_conflict(name, found) for found in envelopes if standing[found.task_id] == "conflict"])
-        new = [parcel for parcel in parcels if standing[parcel.envelope.task_id] == "new"]
+        new = [at for at, envelope in enumerate(envelopes) if standing[envelope.task_id] == "new"]
         if new and await self._is_cancelled(name):
             raise BadInput([f"Batch {name!r} is cancelled; submit new tasks under another name."])
-        return new
+        return [parcels[at] for at in new], [letters[at] for at in new]
 
     async def _is_cancelled(self, name: str) -> bool:
         try:
@@ -95,7 +103,13 @@ class Dispatcher:
         except InfraError as failed:
             raise CannotStart(str(failed)) from failed
 
-    async def _create(self, batch: BatchInfo, parcels: Sequence[Parcel], progress: Progress | None) -> int:
+    async def _create(
+        self,
+        batch: BatchInfo,
+        parcels: Sequence[Parcel],
+        letters: Sequence[Letter],
+        progress: Progress | None,
+    ) -> int:
         blobs = {ref: data for parcel in parcels for ref, data in parcel.blobs.items()}
         steps = _Steps(len(blobs) + len(parcels), progress)
         await self._keep(list(blobs.values()), steps)
@@ -103,8 +117,8 @@ class Dispatcher:
             ceiling = micro_usd(batch.max_spend_usd)
             await self._store.set_ceiling("batch", batch.name, ceiling, batch.on_ceiling)
         created = 0
-        for at in range(0, len(parcels), CHUNK):
-            page = [parcel.envelope for parcel in parcels[at : at + CHUNK]]
+        for at in range(0, len(letters), CHUNK):
+            page = letters[at : at + CHUNK]
             created += await self._add(batch.name, page)
             steps.done(len(page))
         await self._store.open_batch(batch.name)
@@ -114,16 +128,18 @@ class Dispatcher:
         try:
             for at in range(0, len(blobs), _BLOBS_AT_A_TIME):
                 page = blobs[at : at + _BLOBS_AT_A_TIME]
-                await asyncio.gather(*(self._artifacts.aput(data) for data in page))
+                parts = [page[i : i + _BLOBS_A_THREAD] for i in range(0, len(page), _BLOBS_A_THREAD)]
+                await asyncio.gather(*(self._artifacts.aput_all(part) for part in parts))
                 steps.done(len(page))
         except InfraError as failed:
             raise CannotStart(str(failed)) from failed
 
-    async def _add(self, name: str, page: Sequence[TaskEnvelope]) -> int:
+    async def _add(self, name: str, page: Sequence[Letter]) -> int:
         """Raises BadInput when somebody else created one of them, with other content, a moment ago."""
-        added = await self._store.add_tasks(name, page)
+        added = await self._store.add_letters(name, page)
         others = set(added.conflicts)
-        _raise([_conflict(name, envelope) for envelope in page if envelope.source_id in others])
+        envelopes = [letter.envelope for letter in page]
+        _raise([_conflict(name, envelope) for envelope in envelopes if envelope.source_id in others])
         return added.created
 
 
@@ -137,7 +153,7 @@ class _Steps:
             self._progress(self._done, self._total)
 
 
-def _problems(submission: Submission) -> Iterator[str]:
+def _problems(submission: Submission, letters: Sequence[Letter]) -> Iterator[str]:
     """What is wrong with a submission by itself."""
     name, parcels = submission.batch.name, submission.parcels
     if not parcels:
@@ -146,18 +162,24 @@ def _problems(submission: Submission) -> Iterator[str]:
     for (source_id, repeat), count in times.items():
         if count > 1:
             yield f"{source_id!r}{_repeat(repeat)} is there {count} times; ids must differ."
-    for parcel in parcels:
-        yield from _parcel_problems(name, parcel)
+    checked: dict[str, bytes] = {}
+    for parcel, letter in zip(parcels, letters, strict=True):
+        if parcel.envelope.batch != name:
+            yield f"{parcel.envelope.source_id!r} belongs to batch {parcel.envelope.batch!r}, not {name!r}."
+        if problem := oversize(letter):
+            yield problem
+        yield from _blob_problems(parcel, checked)
 
 
-def _parcel_problems(batch: str, parcel: Parcel) -> Iterator[str]:
+def _blob_problems(parcel: Parcel, checked: dict[str, bytes]) -> Iterator[str]:
+    """Content that many tasks share is hashed once: `checked` holds what was."""
     envelope = parcel.envelope
-    if envelope.batch != batch:
-        yield f"{envelope.source_id!r} belongs to batch {envelope.batch!r}, not {batch!r}."
-    if problem := oversize(envelope):
-        yield problem
     for ref, data in parcel.blobs.items():
-        if reference(data) != ref:
+        if checked.get(ref) is data:
+            continue
+        if reference(data) == ref:
+            checked[ref] = data
+        else:
             yield f"{envelope.source_id!r}: the content given for {ref} has another digest."
 
 

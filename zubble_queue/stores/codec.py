@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import accumulate
 from typing import Any, Final
@@ -55,22 +56,35 @@ def micro_usd(usd: float) -> int:
     return max(1, int(Decimal(str(usd)) * MICRO))
 
 
-def task_arguments(envelope: TaskEnvelope) -> tuple[str | int, ...]:
-    """The twelve values of `add_tasks.lua`."""
-    return (
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """An envelope as it is kept: written once, however often its text and hash are asked for."""
+
+    envelope: TaskEnvelope
+    text: str
+    content_hash: str
+
+    @classmethod
+    def of(cls, envelope: TaskEnvelope) -> Letter:
+        return cls(envelope, envelope.model_dump_json(), envelope.content_hash())
+
+
+def task_arguments(letter: Letter) -> tuple[str, str, str, str]:
+    """The four values of `add_tasks.lua`; in the first is what cannot contain a line end."""
+    envelope = letter.envelope
+    budget = envelope.budget
+    facts = (
         envelope.task_id,
-        envelope.source_id,
-        envelope.repeat,
-        envelope.content_hash(),
+        str(envelope.repeat),
+        letter.content_hash,
         envelope.task_type,
-        envelope.model,
-        envelope.version,
-        envelope.budget.max_tokens,
-        micro_usd(envelope.budget.max_spend_usd),
-        envelope.budget.max_wallclock_seconds,
-        envelope.need.key,
-        envelope.model_dump_json(),
+        str(envelope.version),
+        str(budget.max_tokens),
+        str(micro_usd(budget.max_spend_usd)),
+        str(budget.max_wallclock_seconds),
+        f"{envelope.pool}/{envelope.sandbox.backend}/",
     )
+    return "\n".join(facts), envelope.source_id, envelope.model, letter.text
 
 
 def task_view(task_id: str, values: Sequence[str | None], lease_until: float | None) -> TaskView:

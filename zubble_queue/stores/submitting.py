@@ -9,12 +9,16 @@ from zubble_queue.contracts.envelope import TaskEnvelope
 from zubble_queue.contracts.record import BatchInfo, Submitted
 from zubble_queue.errors import BadInput
 from zubble_queue.stores import codec
+from zubble_queue.stores.codec import Letter
 from zubble_queue.stores.reading import PAGE, Reading
 
 ENVELOPE_BYTES: Final = 65_536
 """The most an envelope may take in Redis; some three hundred file entries."""
 
 Standing = Literal["new", "existing", "conflict"]
+_STANDINGS: Final[Mapping[str, Standing]] = {"n": "new", "e": "existing", "c": "conflict"}
+_UTF8_BYTES: Final = 4
+"""The most that a character takes."""
 
 
 class Submitting(Reading):
@@ -37,28 +41,31 @@ class Submitting(Reading):
 
     async def compare(self, batch: str, hashes: Mapping[str, str]) -> dict[str, Standing]:
         """How tasks (id to content hash) stand to what is stored; nothing is written."""
-        ids = list(hashes)
+        pairs = list(hashes.items())
         standing: dict[str, Standing] = {}
-        for at in range(0, len(ids), PAGE):
-            page = ids[at : at + PAGE]
-            stored = await self._pipe([("HMGET", self._keys.task(id_), "batch", "hash") for id_ in page])
-            for id_, found in zip(page, stored, strict=True):
-                standing[id_] = _standing(found, [batch, hashes[id_]])
+        for at in range(0, len(pairs), PAGE):
+            page = pairs[at : at + PAGE]
+            found = await self._run("compare", batch, " ".join(f"{id_} {hash_}" for id_, hash_ in page))
+            standing.update((id_, _STANDINGS[mark]) for (id_, _), mark in zip(page, found, strict=True))
         return standing
 
     async def add_tasks(self, batch: str, envelopes: Sequence[TaskEnvelope]) -> Submitted:
+        """`add_letters`, of envelopes."""
+        return await self.add_letters(batch, [Letter.of(envelope) for envelope in envelopes])
+
+    async def add_letters(self, batch: str, letters: Sequence[Letter]) -> Submitted:
         """Create those that are not there, each with its `accepted` event; PAGE tasks are one script call.
 
         Raises:
             UnknownName: There is no such batch.
             BadInput: The batch is cancelled, or an envelope is over ENVELOPE_BYTES; nothing was created.
         """
-        if problems := [problem for envelope in envelopes if (problem := oversize(envelope))]:
+        if problems := [problem for letter in letters if (problem := oversize(letter))]:
             raise BadInput(problems)
         done = Submitted(created=0, existing=0)
-        for at in range(0, len(envelopes), PAGE):
+        for at in range(0, len(letters), PAGE):
             await self._refuse_when_full()
-            done = _sum(done, await self._add_page(batch, envelopes[at : at + PAGE]))
+            done = _sum(done, await self._add_page(batch, letters[at : at + PAGE]))
         return done
 
     async def open_batch(self, batch: str) -> None:
@@ -66,8 +73,8 @@ class Submitting(Reading):
         if not await self._run("open_batch", batch):
             raise await self._unknown_batch(batch)
 
-    async def _add_page(self, batch: str, envelopes: Sequence[TaskEnvelope]) -> Submitted:
-        values = [value for envelope in envelopes for value in codec.task_arguments(envelope)]
+    async def _add_page(self, batch: str, letters: Sequence[Letter]) -> Submitted:
+        values = [value for letter in letters for value in codec.task_arguments(letter)]
         answer = await self._run("add_tasks", batch, *values)
         if answer[0] == "unknown":
             raise await self._unknown_batch(batch)
@@ -76,18 +83,14 @@ class Submitting(Reading):
         return Submitted(created=answer[1], existing=answer[2], conflicts=tuple(answer[3]))
 
 
-def oversize(envelope: TaskEnvelope) -> str | None:
+def oversize(letter: Letter) -> str | None:
     """The problem with an envelope that is too long to be kept in Redis."""
-    size = len(envelope.model_dump_json().encode())
+    if len(letter.text) <= ENVELOPE_BYTES // _UTF8_BYTES:
+        return None
+    size = len(letter.text.encode())
     if size <= ENVELOPE_BYTES:
         return None
-    return f"{envelope.source_id!r}: its envelope has {size:,} bytes; {ENVELOPE_BYTES:,} is the most."
-
-
-def _standing(stored: list[str | None], wanted: list[str]) -> Standing:
-    if stored[1] is None:
-        return "new"
-    return "existing" if stored == wanted else "conflict"
+    return f"{letter.envelope.source_id!r}: its envelope has {size:,} bytes; {ENVELOPE_BYTES:,} is the most."
 
 
 def _sum(one: Submitted, two: Submitted) -> Submitted:

@@ -1,4 +1,4 @@
-"""A batch after its submission: paused, retuned, retried, removed; commands in this process, a real server."""
+"""A batch after its submission: paused, retuned, retried, removed; commands in this process, real server."""
 
 from __future__ import annotations
 

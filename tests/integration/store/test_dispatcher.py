@@ -136,7 +136,7 @@ async def test_progress_goes_up_to_the_number_of_steps(dispatcher, parcel):
 
     assert seen == sorted(seen)
     assert seen[-1] == (1_200, 1_200)
-    assert len(seen) > 10
+    assert len(seen) == len(set(seen)) > 4
 
 
 async def test_an_interrupted_submission_is_completed_by_submitting_again(world, dispatcher, parcel):
@@ -167,7 +167,7 @@ async def test_new_tasks_for_a_cancelled_batch_are_refused_and_old_ones_are_not(
 
 async def test_no_space_for_the_content_is_one_sentence_and_no_batch(world, dispatcher, artifacts, parcel):
     class Full(ArtifactStore):
-        def put(self, data, *, executable=False):
+        def put_all(self, blobs):
             raise InfraError("No space left for artifacts in /full.")
 
     with pytest.raises(CannotStart, match=r"^No space left for artifacts in /full\.$"):

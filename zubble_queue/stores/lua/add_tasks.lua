@@ -1,8 +1,9 @@
 #!lua
--- name, then twelve values per task: id, source id, repeat, content hash, task type, model, version, most tokens,
--- most micro-USD, expected cost, need, envelope
+-- name, then four values per task: facts in lines (id, repeat, content hash, task type, version, most tokens, most
+-- micro-USD, expected cost, pool and sandbox), source id, model, envelope
 -- -> {'added', created, existing, conflicts} | {'unknown'} | {'cancelled'}
-local WIDTH = 12
+local WIDTH = 4
+local FACTS = '^' .. ('([^\n]*)\n'):rep(8) .. '(.*)$'
 local batch = arg(1)
 local key = batch_key(batch)
 local known = fields(key, 'state', 'ordinal', 'repeats', 'lanes')
@@ -27,31 +28,35 @@ local function lane_for(need)
   return lane_of[need]
 end
 
-local function create(at)
-  local id = arg(at)
-  local lane = lane_for(arg(at + 10))
+local function create(at, facts)
+  local id, source_id, model = facts[1], arg(at + 1), arg(at + 2)
+  local need = facts[9] .. model
+  local lane = lane_for(need)
   ordinal = ordinal + 1
   created = created + 1
-  repeats = math.max(repeats, number(at + 2))
-  redis.call('HSET', task_key(id), 'state', 'queued', 'batch', batch, 'source_id', arg(at + 1),
-    'repeat', arg(at + 2), 'hash', arg(at + 3), 'task_type', arg(at + 4), 'model', arg(at + 5),
-    'version', arg(at + 6), 'max_tokens', arg(at + 7), 'max_micro_usd', arg(at + 8), 'cost', arg(at + 9),
-    'need', arg(at + 10), 'envelope', arg(at + 11), 'lane', lane, 'round', 1, 'epoch', 0, 'ordinal', ordinal,
-    'created', int(NOW))
+  repeats = math.max(repeats, tonumber(facts[2]))
+  redis.call('HSET', task_key(id), 'state', 'queued', 'batch', batch, 'source_id', source_id, 'repeat', facts[2],
+    'hash', facts[3], 'task_type', facts[4], 'model', model, 'version', facts[5], 'max_tokens', facts[6],
+    'max_micro_usd', facts[7], 'cost', facts[8], 'need', need, 'lane', lane, 'envelope', arg(at + 3), 'round', 1,
+    'epoch', 0, 'ordinal', ordinal, 'created', int(NOW))
   redis.call('ZADD', key .. ':tasks', ordinal, id)
   redis.call('ZADD', key .. ':waiting', waiting_score(lane, ordinal), id)
-  note(id, 0, 'accepted', {task_id = id, batch = batch, source_id = arg(at + 1)})
+  note(id, 0, 'accepted', {task_id = id, batch = batch, source_id = source_id})
 end
 
-for at = 2, #ARGV - 3, WIDTH do
-  local stored = redis.call('HGET', task_key(arg(at)), 'hash')
+local function add(at, facts)
+  local stored = redis.call('HGET', task_key(facts[1]), 'hash')
   if not stored then
-    create(at)
-  elseif stored == arg(at + 3) then
+    create(at, facts)
+  elseif stored == facts[3] then
     existing = existing + 1
   else
     conflicts[#conflicts + 1] = arg(at + 1)
   end
+end
+
+for at = 2, #ARGV - 3, WIDTH do
+  add(at, {arg(at):match(FACTS)})
 end
 
 if created > 0 then
