@@ -72,7 +72,10 @@ class Contact:
 
     @property
     def unbroken_seconds(self) -> float:
-        return 0.0 if self._since is None else self._last - self._since
+        """None while the last answer is too long ago, whatever kept us from asking since."""
+        if self._since is None or self._clock() - self._last > self._longest_gap:
+            return 0.0
+        return self._last - self._since
 
 
 def offers(workers: Iterable[WorkerInfo]) -> list[Offer]:

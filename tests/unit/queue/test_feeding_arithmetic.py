@@ -102,3 +102,14 @@ def test_time_since_the_last_answer_is_no_contact(contact, clock):
     clock.now += 10
 
     assert contact.unbroken_seconds == 0
+
+
+def test_contact_that_nobody_asked_about_for_too_long_counts_for_nothing(contact, clock):
+    contact.answered()
+    clock.now += 10
+    contact.answered()
+    assert contact.unbroken_seconds == 10
+
+    clock.now += 15.5
+
+    assert contact.unbroken_seconds == 0
