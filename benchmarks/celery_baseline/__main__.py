@@ -43,7 +43,7 @@ def main() -> int:
 
 async def run(options: Options, folder: Path) -> dict[str, Any]:
     """Raises RuntimeError when the installation itself does not come up."""
-    plan, place = draw(options.faults, options.seed), Baseline.build(options, folder)
+    plan, place = draw(options.faults, options.seed, options.only), Baseline.build(options, folder)
     size = int(options.tasks * _SLICE_SHARE / max(plan.count("submit_retried"), 1))
     place.slices = [range(at * size, (at + 1) * size) for at in range(plan.count("submit_retried"))]
     try:

@@ -109,6 +109,7 @@ FAULTS: Final[Mapping[str, Fault[Baseline]]] = {
     "killed_in_claim": worker_faults.killed,
     "killed_in_seal": worker_faults.killed,
     "worker_stopped": worker_faults.stopped,
+    "stopped_before_call": worker_faults.stopped,
     "short_grace": worker_faults.short_grace,
     "clocks_apart": worker_faults.clocks_apart,
     "connections_cut": server_faults.connections_cut,
@@ -120,7 +121,7 @@ FAULTS: Final[Mapping[str, Fault[Baseline]]] = {
     "message_deleted": message_deleted,
     "submit_retried": submit_retried,
 }
-"""Claims and seals are the queue's own; a SIGKILL at any moment stands for a SIGKILL inside them."""
+"""Claims, seals and the books are the queue's own; any moment stands for the worst one there."""
 
 
 def _worker(options: Options) -> Any:

@@ -45,7 +45,7 @@ class Outcome:
 
 async def run(options: Options, folder: Path) -> Outcome:
     """Raises RuntimeError when the installation itself does not come up."""
-    plan = draw(options.faults, options.seed)
+    plan = draw(options.faults, options.seed, options.only)
     main_file, slices = _files(folder, options.tasks, plan.count("submit_retried"))
     site = Site.build(options, folder)
     try:

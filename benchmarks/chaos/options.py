@@ -6,6 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from benchmarks.chaos.plan import MATRIX
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -25,6 +27,7 @@ class Options:
     slots: int
     server: str
     fsync: str
+    only: tuple[str, ...]
     keep: str | None
     json: bool
 
@@ -43,6 +46,13 @@ class Options:
         parser.add_argument(
             "--fsync", choices=FSYNCS, default="always", help="the server's appendfsync (default always)"
         )
+        parser.add_argument(
+            "--only",
+            type=_kinds,
+            default=tuple(MATRIX),
+            metavar="KIND,…",
+            help="draw from these kinds of faults",
+        )
         parser.add_argument("--keep", metavar="FOLDER", help="keep logs and the append-only file there")
         parser.add_argument("--json", action="store_true", help="print one JSON object on standard output")
         return cls(**vars(parser.parse_args(arguments)))
@@ -58,3 +68,9 @@ def _natural(text: str) -> int:
     if (number := int(text)) < 0:
         raise argparse.ArgumentTypeError("must not be negative")
     return number
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    if unknown := sorted(set(text.split(",")) - set(MATRIX)):
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; known: {', '.join(MATRIX)}")
+    return tuple(text.split(","))

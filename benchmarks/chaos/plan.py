@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from typing import Final
 
 MATRIX: Final[dict[str, int]] = {
@@ -10,6 +11,7 @@ MATRIX: Final[dict[str, int]] = {
     "killed_in_claim": 2,
     "killed_in_seal": 2,
     "worker_stopped": 2,
+    "stopped_before_call": 1,
     "short_grace": 1,
     "clocks_apart": 1,
     "connections_cut": 2,
@@ -24,12 +26,12 @@ MATRIX: Final[dict[str, int]] = {
 """Each kind with its weight; where there are enough faults, each happens at least once."""
 
 
-def draw(count: int, seed: int, matrix: dict[str, int] = MATRIX) -> list[str]:
-    """So many faults; the same for the same seed."""
+def draw(count: int, seed: int, only: Sequence[str] = tuple(MATRIX)) -> list[str]:
+    """So many faults of these kinds; the same for the same seed."""
     chance = random.Random(seed)
-    kinds = list(matrix)
-    if count < len(kinds):
-        return chance.sample(kinds, count)
-    drawn = kinds + chance.choices(kinds, weights=list(matrix.values()), k=count - len(kinds))
+    if count < len(only):
+        return chance.sample(only, count)
+    weights = [MATRIX[kind] for kind in only]
+    drawn = [*only, *chance.choices(only, weights=weights, k=count - len(only))]
     chance.shuffle(drawn)
     return drawn

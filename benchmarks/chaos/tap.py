@@ -40,6 +40,8 @@ class Trap:
     """Called with the process id the moment the trap springs."""
     pid: int | None = None
     """Only for this process."""
+    mark: bytes = b""
+    """Only a command that holds these bytes as well."""
     sprung: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     """Set it to let what is held pass after all."""
@@ -136,7 +138,7 @@ class _Wire:
 
     def _sprung_by(self, seen: bytes) -> Trap | None:
         for trap in self._traps:
-            if trap.sha in seen and trap.pid in {None, self._pid}:
+            if trap.sha in seen and trap.mark in seen and trap.pid in {None, self._pid}:
                 self._traps.remove(trap)
                 return trap
         return None

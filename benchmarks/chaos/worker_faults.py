@@ -14,6 +14,7 @@ from benchmarks.chaos.tap import Side, Trap, sha_of
 
 STOPPED_LEASES: Final = 1.5
 SKEW_SECONDS: Final = 600
+_CALL: Final = b'"type":"call_started"'
 _DRAIN_SECONDS: Final = 40.0
 """Enough for a worker that is told to end: it drains for two seconds and hands over."""
 
@@ -38,15 +39,19 @@ async def killed_in_seal(site: Site) -> str:
 async def stopped(site: Place) -> str:
     """SIGSTOP for longer than a lease, then SIGCONT."""
     worker = await _busy_one(site)
-    began = time.time()
-    worker.held = True
     worker.send(signal.SIGSTOP)
-    try:
-        await asyncio.sleep(STOPPED_LEASES * site.lease)
-    finally:
-        worker.send(signal.SIGCONT)
-        site.crew.attacks.append(Attack("worker_stopped", worker.pid, began, time.time()))
-        worker.held = False
+    await _asleep(site, worker, "worker_stopped")
+    return f"worker at place {worker.place}"
+
+
+async def stopped_before_call(site: Site) -> str:
+    """The same at the worst moment: the call is reserved and announced, and about to be made."""
+    trap = Trap(sha_of("append"), "reply", lambda pid: site.crew.by_pid(pid).send(signal.SIGSTOP), mark=_CALL)
+    if not await site.tap.catch(trap, 3 * site.lease):
+        raise NoTarget("no call was announced through the tap within three leases")
+    trap.released.set()
+    worker = site.crew.by_pid(trap.caught)
+    await _asleep(site, worker, "stopped_before_call")
     return f"worker at place {worker.place}"
 
 
@@ -79,6 +84,18 @@ async def _killed_in(site: Site, script: str, kind: str) -> str:
     if not await site.tap.catch(trap, 3 * site.lease):
         raise NoTarget(f"no {script} came through the tap within three leases")
     return f"{script} withheld" if side == "request" else f"{script} done, its answer withheld"
+
+
+async def _asleep(site: Place, worker: Worker, kind: str) -> None:
+    """Let a stopped worker sleep, and wake it up."""
+    began = time.time()
+    worker.held = True
+    try:
+        await asyncio.sleep(STOPPED_LEASES * site.lease)
+    finally:
+        worker.send(signal.SIGCONT)
+        site.crew.attacks.append(Attack(kind, worker.pid, began, time.time()))
+        worker.held = False
 
 
 async def _busy_one(site: Place) -> Worker:
