@@ -115,8 +115,9 @@ async def test_a_process_outlives_the_thread_that_asked_for_it():
         direct.append(subprocess.Popen(launch.argv, stdout=write))
         os.close(write)
         os.close(launch.stdin_fd)
-        while os.read(read, 100).count(b"1") < 1 or os.read(read, 100).count(b"1") < 1:
-            pass
+        said = b""
+        while said.count(b"1") < 2:  # both have asked to die with the thread that started them
+            said += os.read(read, 100)
         os.close(read)
 
     thread = threading.Thread(target=short_lived)
