@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 _SLUG_LENGTH: Final = 40
@@ -24,6 +25,7 @@ def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+@lru_cache(maxsize=1)
 def task_id(batch: str, source_id: str, repeat: int) -> str:
     """`<n>-<slug>-<8 hex>`: the same key gives the same id, wherever and in whatever order it is read."""
     digest = sha256(canonical_json([batch, source_id, repeat]))

@@ -16,14 +16,13 @@ from zubble_queue.contracts.envelope import (
     BlobRef,
     FileEntry,
     Level,
-    SandboxRequest,
     TaskEnvelope,
     VerifySpec,
 )
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.model import estimate_tokens
 from zubble_queue.contracts.submission import Parcel, TaskDefaults
-from zubble_queue.contracts.task import ACTUATORS, LoopBudget, TaskInput
+from zubble_queue.contracts.task import ACTUATORS, TaskInput
 from zubble_queue.formats.lines import Problems, sentences
 
 _STRICT: Final = ConfigDict(strict=True, frozen=True, extra="forbid")
@@ -119,6 +118,7 @@ class Builder:
     def __init__(self, defaults: TaskDefaults, problems: Problems) -> None:
         self._defaults, self._problems = defaults, problems
         self._lines: dict[str, int] = {}
+        self._contents: dict[bytes, tuple[str, bytes]] = {}
 
     def add(self, number: int, task: TaskLine) -> list[Parcel]:
         """The task's parcels, one per repeat; none when something is wrong with it."""
@@ -126,7 +126,7 @@ class Builder:
         if first != number:
             self._problems.add(number, f"id: {task.id!r} is already used on line {first}.")
             return []
-        checked = _Checked(list(_problems(task)))
+        checked = _Checked(list(_problems(task)), self._contents)
         blobs: dict[str, bytes] = {}
         parts = self._parts(task, checked, blobs)
         envelopes = [
@@ -144,11 +144,10 @@ class Builder:
             "timeout_seconds": task.verify.timeout_seconds,
             "location": task.verify.location,
         }
-        budget = {**self._defaults.budget.model_dump(), **task.budget}
-        sandbox = {**self._defaults.sandbox.model_dump(), **task.sandbox}
+        defaults = self._defaults
         return {
-            "budget": checked.part(LoopBudget, "budget.", budget),
-            "sandbox": checked.part(SandboxRequest, "sandbox.", sandbox),
+            "budget": checked.changed(defaults.budget, "budget.", task.budget),
+            "sandbox": checked.changed(defaults.sandbox, "sandbox.", task.sandbox),
             "files": checked.entries("files.", task.files, blobs),
             "instructions": _instructions(task.instructions, blobs),
             "verify": checked.part(VerifySpec, "verify.", verify),
@@ -191,8 +190,8 @@ class Builder:
 class _Checked:
     """Makes the records of one task, and collects the problems of all of them."""
 
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
+    def __init__(self, problems: list[str], contents: dict[bytes, tuple[str, bytes]]) -> None:
+        self.problems, self._contents = problems, contents
 
     def part(self, kind: type[Part], prefix: str, values: Mapping[str, Any]) -> Part | None:
         try:
@@ -201,14 +200,27 @@ class _Checked:
             self.problems += sentences(invalid, prefix, _RENAMED)
             return None
 
+    def changed(self, default: Part, prefix: str, changes: Mapping[str, Any]) -> Part | None:
+        """The default, where nothing is to be changed."""
+        if not changes:
+            return default
+        return self.part(type(default), prefix, {**default.model_dump(), **changes})
+
     def entries(self, prefix: str, files: Files, blobs: dict[str, bytes]) -> tuple[FileEntry, ...]:
         entries = (self._entry(prefix, path, files[path], blobs) for path in sorted(files))
         return tuple(entry for entry in entries if entry is not None)
 
     def _entry(self, prefix: str, path: str, file: FileLine, blobs: dict[str, bytes]) -> FileEntry | None:
-        blob = blob_ref(file.data(), executable=file.executable)
-        blobs[blob.ref] = file.data()
+        ref, data = self._content(file.data())
+        blobs[ref] = data
+        blob = BlobRef(ref=ref, size=len(data), executable=file.executable)
         return self.part(FileEntry, prefix, {"path": path, "blob": blob})
+
+    def _content(self, data: bytes) -> tuple[str, bytes]:
+        """Hashed and kept once, however many tasks share it."""
+        if data not in self._contents:
+            self._contents[data] = (blob_ref(data).ref, data)
+        return self._contents[data]
 
 
 def _problems(task: TaskLine) -> Iterator[str]:
@@ -217,7 +229,7 @@ def _problems(task: TaskLine) -> Iterator[str]:
         if tool not in ACTUATORS:
             yield f"allowed_tools: there is no tool {tool!r}; known: {', '.join(ACTUATORS)}."
     for field, files in (("files", task.files), ("verify.files", task.verify.files)):
-        for path in files:
+        for path in files if len(files) > 1 else ():
             for parent in map(str, PurePosixPath(path).parents):
                 if parent in files:
                     yield f"{field}: {parent!r} cannot be a file and the folder of {path!r}."
@@ -238,6 +250,6 @@ def _instructions(text: str, blobs: dict[str, bytes]) -> str | BlobRef:
     return blob
 
 
-def blob_ref(data: bytes, *, executable: bool = False) -> BlobRef:
+def blob_ref(data: bytes) -> BlobRef:
     """The reference that the artifact store will give the data."""
-    return BlobRef(ref=f"sha256:{identity.sha256(data)}", size=len(data), executable=executable)
+    return BlobRef(ref=f"sha256:{identity.sha256(data)}", size=len(data))
