@@ -26,11 +26,13 @@ from zubble_queue.settings import Settings, without_password
 
 if TYPE_CHECKING:
     from zubble_queue.contracts.model_config import ModelConfig
+    from zubble_queue.stores.auditing import Audit
 
 Role = Literal["submit", "worker", "dispatcher"]
 Verdict = Literal["ok", "warning", "failed", "unreachable"]
 
 _OLDEST_PYTHON: Final = (3, 11)
+_KEYS_SHOWN: Final = 3
 _FREE_BYTES: Final = 1 << 30
 _WORKER_PACKAGES: Final = ("celery", "httpx", "genai_prices", "prometheus_client")
 _SIGNS: Final[dict[Verdict, str]] = {"ok": "ok", "warning": "!", "failed": "FAIL", "unreachable": "FAIL"}
@@ -106,13 +108,15 @@ def _variables() -> Iterator[Finding]:
 
 async def _broker(settings: Settings) -> AsyncIterator[Finding]:
     if settings.redis_url is None:
-        yield _embedded(settings)
+        async for finding in _embedded(settings):
+            yield finding
         return
     where = without_password(settings.redis_url.get_secret_value())
     try:
         async with installation(settings) as place:
             workers = await place.store.workers()
             leader = await place.store.leader(ROLE)
+            audit = await place.store.audit()
     except CannotStart as refused:
         silent = "does not answer" in str(refused)
         yield Finding("redis", "unreachable" if silent else "failed", where, str(refused))
@@ -121,26 +125,41 @@ async def _broker(settings: Settings) -> AsyncIterator[Finding]:
         yield Finding("redis", "unreachable", where, str(lost))
         return
     yield Finding("redis", "ok", where)
+    yield _keys(audit)
     todo = "" if workers else "Start one: zubble worker."
     yield Finding("workers", "ok" if workers else "warning", f"{len(workers)} alive", todo)
     todo = "" if leader else "Start `zubble worker` or `zubble dispatcher`."
     yield Finding("feeder", "ok" if leader else "warning", leader or "nobody leads", todo)
 
 
-def _embedded(settings: Settings) -> Finding:
+def _keys(audit: Audit) -> Finding:
+    """Keys that would stay for ever fill Redis in the end."""
+    if not audit.wrong:
+        return Finding("keys", "ok", f"{audit.keys} keys, each lives as long as it should")
+    shown = ", ".join(sorted(audit.wrong)[:_KEYS_SHOWN])
+    found = f"{len(audit.wrong)} of {audit.keys} keys have no time to live, such as {shown}"
+    return Finding("keys", "failed", found, "Report this as a bug; DEL removes them.")
+
+
+async def _embedded(settings: Settings) -> AsyncIterator[Finding]:
     """Start it, or adopt it, and leave it as it was."""
     name = f"embedded in {settings.embedded_folder}"
     embedded = Embedded(settings.embedded_folder)
     if not embedded.folder.has_data:
         parent = _existing(settings.embedded_folder)
         if not os.access(parent, os.W_OK):
-            return Finding("redis", "failed", name, f"{parent} is not writable: set ZUBBLE_HOME.")
-        return Finding("redis", "ok", f"{name} (never started)")
+            yield Finding("redis", "failed", name, f"{parent} is not writable: set ZUBBLE_HOME.")
+        else:
+            yield Finding("redis", "ok", f"{name} (never started)")
+        return
     try:
-        with embedded:
-            return Finding("redis", "ok", name)
-    except CannotStart as refused:
-        return Finding("redis", "failed", name, str(refused))
+        async with installation(settings) as place:
+            audit = await place.store.audit()
+    except (CannotStart, StoreUnavailable) as refused:
+        yield Finding("redis", "failed", name, str(refused))
+        return
+    yield Finding("redis", "ok", name)
+    yield _keys(audit)
 
 
 def _existing(path: Path) -> Path:

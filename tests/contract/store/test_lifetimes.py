@@ -70,6 +70,8 @@ async def test_a_run_writes_keys_of_every_kind_and_of_no_other(world):
 async def test_the_audit_finds_a_key_that_lives_too_long(world):
     await use_everything(world)
     assert await world.keys_that_break_the_table() == []
+    audit = await world.store.audit()
+    assert (audit.wrong, audit.keys > 10) == ([], True)
     [sealed, *_] = [task.task_id async for task in world.store.tasks("open", outcome="verified")]
 
     broken = [world.keys.task(sealed), world.keys.task(sealed, "events"), world.keys.leader("feeder")]
@@ -79,6 +81,7 @@ async def test_the_audit_finds_a_key_that_lives_too_long(world):
     await world.admin.set(unknown, "1")
 
     assert set(await world.keys_that_break_the_table()) == {*broken, unknown}
+    assert set((await world.store.audit()).wrong) == {*broken, unknown}
     for key in (*broken, unknown):
         await world.admin.expire(key, 60)
     await world.admin.delete(unknown)

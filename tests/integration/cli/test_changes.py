@@ -283,3 +283,17 @@ def test_the_lost_attempts_of_a_stuck_task_are_its_evidence(desk):
     assert [(end["attempt"], end["worker"]) for end in ends] == [(1, "doomed"), (2, "doomed"), (3, "doomed")]
     lines = [line for line in desk.zubble("task", "show", "a")[1].splitlines() if "on doomed" in line]
     assert len(lines) == 3
+
+
+def test_the_doctor_names_keys_that_would_stay_for_ever(desk):
+    desk.submit("a")
+    desk.run(PASSED)
+    findings = {each["check"]: each for each in desk.json("doctor", "--role", "submit")["findings"]}
+    assert findings["keys"]["verdict"] == "ok"
+
+    key = f"{desk.namespace}:1:task:{identity.task_id('b', 'a', 1)}"
+    desk.store(lambda store: store._do("PERSIST", key))
+
+    code, out, _ = desk.zubble("doctor", "--role", "submit")
+    assert code == 2
+    assert f"keys have no time to live, such as {key}" in out
