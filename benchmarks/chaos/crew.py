@@ -43,7 +43,7 @@ class Job:
     """In its log once it works."""
     url: str
     tapped_url: str
-    """Of every second one; the same URL where there is no tap."""
+    """Of two in three; the same URL where there is no tap."""
     in_group: bool = False
     """Signals go to its children as well, as when a container is killed; otherwise they have to notice."""
 
@@ -83,7 +83,7 @@ class Worker:
 
 @dataclass
 class Crew:
-    """Worker processes; every second one reaches the server through the tap.
+    """Worker processes; two in three reach the server through the tap.
 
     Args:
         folder: For their logs.
@@ -173,7 +173,7 @@ class Crew:
     async def _hire(self, place: int, *, skew_seconds: int = 0) -> Worker:
         self._started += 1
         path = self.folder / f"worker-{place}-{self._started}.log"
-        tapped = place % 2 == 1
+        tapped = place % 3 != 0
         command, added = self.job.command(place, self.job.tapped_url if tapped else self.job.url)
         if self.clock_shim is not None:
             added |= clocks.environment(self.clock_shim, skew_seconds)

@@ -14,6 +14,7 @@ from benchmarks.chaos.tap import Side, Trap, sha_of
 
 STOPPED_LEASES: Final = 1.5
 SKEW_SECONDS: Final = 600
+_TRAP_LEASES: Final = 4
 _CALL: Final = b'"type":"call_started"'
 _DRAIN_SECONDS: Final = 40.0
 """Enough for a worker that is told to end: it drains for two seconds and hands over."""
@@ -47,8 +48,8 @@ async def stopped(site: Place) -> str:
 async def stopped_before_call(site: Site) -> str:
     """The same at the worst moment: the call is reserved and announced, and about to be made."""
     trap = Trap(sha_of("append"), "reply", lambda pid: site.crew.by_pid(pid).send(signal.SIGSTOP), mark=_CALL)
-    if not await site.tap.catch(trap, 3 * site.lease):
-        raise NoTarget("no call was announced through the tap within three leases")
+    if not await site.tap.catch(trap, _TRAP_LEASES * site.lease):
+        raise NoTarget("no call was announced through the tap within four leases")
     trap.released.set()
     worker = site.crew.by_pid(trap.caught)
     await _asleep(site, worker, "stopped_before_call")
@@ -81,8 +82,8 @@ async def clocks_apart(site: Place) -> str:
 async def _killed_in(site: Site, script: str, kind: str) -> str:
     side: Side = site.chance.choice(("request", "reply"))
     trap = Trap(sha_of(script), side, lambda pid: site.crew.kill(site.crew.by_pid(pid), kind))
-    if not await site.tap.catch(trap, 3 * site.lease):
-        raise NoTarget(f"no {script} came through the tap within three leases")
+    if not await site.tap.catch(trap, _TRAP_LEASES * site.lease):
+        raise NoTarget(f"no {script} came through the tap within four leases")
     return f"{script} withheld" if side == "request" else f"{script} done, its answer withheld"
 
 
