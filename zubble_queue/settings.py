@@ -35,6 +35,7 @@ from zubble_queue.config_layers import (
     read_toml,
     xdg,
 )
+from zubble_queue.contracts.envelope import POOL_PATTERN
 from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.model_config import ModelConfig
 from zubble_queue.errors import BadInput
@@ -50,6 +51,11 @@ def _split(value: Any) -> Any:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_split), Field(min_length=1)]
+
+
+PoolNames = Annotated[
+    tuple[Annotated[str, Field(pattern=POOL_PATTERN)], ...], BeforeValidator(_split), Field(min_length=1)
+]
 
 
 class LeaseSettings(BaseModel):
@@ -76,7 +82,8 @@ class WorkerSettings(BaseModel):
 
     slots: int = Field(default=4, ge=1, le=1_000)
     """Attempts at the same time in one worker process."""
-    pools: Names = ("default",)
+    pools: PoolNames = ("default",)
+    """Whose tasks its workers are given."""
     sandboxes: Names = ("bubblewrap",)
     """Backends a task may ask for; `local` does not isolate."""
     feeder: bool = True

@@ -130,6 +130,18 @@ async def test_waiting_does_not_disturb_the_weights_of_equals(world):
     assert Counter(batches(await world.store.announce(40))) == {"heavy": 30, "light": 10}
 
 
+async def test_a_higher_batch_that_nobody_can_run_does_not_disturb_them_either(world):
+    await submit(world, "blocked", 1, tuning=Tuning(priority=9), pool="gpu")
+    await submit(world, "heavy", 100, tuning=Tuning(weight=3))
+    await submit(world, "light", 100)
+    for batch in ("heavy", "light"):
+        await world.admin.hset(world.keys.batch(batch), "served", 1)
+
+    headers = await world.store.announce(40, [Offer((NEED,), 40)])
+
+    assert Counter(batches(headers)) == {"heavy": 30, "light": 10}
+
+
 async def test_no_more_tasks_of_a_batch_are_begun_than_its_concurrency(world):
     await submit(world, "capped", 20, tuning=Tuning(concurrency=3))
     await submit(world, "free", 20)

@@ -48,7 +48,7 @@ local function take_from_offers_what_is_announced()
   return by_batch
 end
 
--- A batch that waits rises, but never above the highest priority there is: there, weights alone decide.
+-- A batch that waits rises, but never above the highest priority that can be fed: there, weights alone decide.
 local highest = -math.huge
 
 local function rank(turn)
@@ -135,9 +135,9 @@ local function turn_of(batch, number_, announced)
     pass = tonumber(b[7] or 0)}
   for lane = 0, tonumber(b[8] or 1) - 1 do
     local need = redis.call('HGET', key, 'need:' .. lane) or ''
-    turn.lanes[#turn.lanes + 1] = {need = need, number = lane, broken = model_is_open(need:match('^[^/]*/[^/]*/(.*)$') or '')}
+    turn.lanes[#turn.lanes + 1] = {need = need, number = lane,
+      broken = model_is_open(need:match('^[^/]*/[^/]*/(.*)$') or '')}
   end
-  highest = math.max(highest, turn.priority)
   return turn
 end
 
@@ -189,7 +189,14 @@ for i, batch in ipairs(redis.call('ZRANGE', P .. 'feeding', 0, -1)) do
     turns[#turns + 1] = turn
   end
 end
+local able = {}
 for _, turn in ipairs(turns) do
+  if draw(turn) then
+    able[#able + 1] = turn
+    highest = math.max(highest, turn.priority)
+  end
+end
+for _, turn in ipairs(able) do
   rank(turn)
   insert(turn)
 end
