@@ -19,7 +19,7 @@ from benchmarks.celery_baseline.judge import judge
 from benchmarks.celery_baseline.place import FAULTS, Baseline
 from benchmarks.chaos.options import Options
 from benchmarks.chaos.pacing import Course, inject, until_finished
-from benchmarks.chaos.plan import draw
+from benchmarks.chaos.plan import SUBMITTING, draw
 from benchmarks.chaos.work import replies_of, task_lines
 
 _SLICE_SHARE = 0.25
@@ -44,8 +44,8 @@ def main() -> int:
 async def run(options: Options, folder: Path) -> dict[str, Any]:
     """Raises RuntimeError when the installation itself does not come up."""
     plan, place = draw(options.faults, options.seed, options.only), Baseline.build(options, folder)
-    size = int(options.tasks * _SLICE_SHARE / max(plan.count("submit_retried"), 1))
-    place.slices = [range(at * size, (at + 1) * size) for at in range(plan.count("submit_retried"))]
+    size = int(options.tasks * _SLICE_SHARE / max(plan.count(SUBMITTING), 1))
+    place.slices = [range(at * size, (at + 1) * size) for at in range(plan.count(SUBMITTING))]
     try:
         await place.start()
         place.publish(range(size * len(place.slices), options.tasks))

@@ -14,7 +14,7 @@ from benchmarks.chaos.faults import FAULTS
 from benchmarks.chaos.judge import Verdict, judge
 from benchmarks.chaos.options import Options
 from benchmarks.chaos.pacing import Course, inject, until_finished
-from benchmarks.chaos.plan import draw
+from benchmarks.chaos.plan import SUBMITTING, draw
 from benchmarks.chaos.site import Site
 from benchmarks.chaos.work import BATCH, task_lines
 from zubble_queue.contracts import identity
@@ -46,7 +46,7 @@ class Outcome:
 async def run(options: Options, folder: Path) -> Outcome:
     """Raises RuntimeError when the installation itself does not come up."""
     plan = draw(options.faults, options.seed, options.only)
-    main_file, slices = _files(folder, options.tasks, plan.count("submit_retried"))
+    main_file, slices = _files(folder, options.tasks, plan.count(SUBMITTING))
     site = Site.build(options, folder)
     try:
         await site.start()

@@ -13,7 +13,7 @@ import pytest
 from benchmarks.chaos import aof, clocks
 from benchmarks.chaos.faults import FAULTS
 from benchmarks.chaos.options import Options
-from benchmarks.chaos.plan import MATRIX, draw
+from benchmarks.chaos.plan import MATRIX, SUBMITTING, draw
 from benchmarks.chaos.tap import Tap, Trap
 from benchmarks.chaos.work import task_lines
 
@@ -29,6 +29,13 @@ def test_a_plan_that_is_long_enough_holds_every_kind():
     assert set(draw(len(MATRIX), 3)) == set(MATRIX) == set(FAULTS)
     assert len(draw(200, 3)) == 200
     assert len(set(draw(5, 3))) == 5
+
+
+def test_what_submits_more_work_comes_in_the_first_half():
+    for seed in range(50):
+        plan = draw(40, seed)
+        assert SUBMITTING not in plan[20:]
+        assert SUBMITTING in plan
 
 
 def test_the_same_tasks_come_out_every_time_and_each_has_a_name_of_its_own():
