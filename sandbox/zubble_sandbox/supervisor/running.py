@@ -11,10 +11,8 @@ import time
 
 from zubble_sandbox.supervisor.family import (
     SIGCONT,
-    SIGINT,
-    SIGPIPE,
+    SIGKILL,
     SIGSTOP,
-    SIGXFSZ,
     Descendants,
     Namespace,
     end_all,
@@ -33,6 +31,8 @@ GRACE_SECONDS = 0.1
 REAP_SECONDS = 1.0
 """How often orphans that ended during a long command are collected."""
 READ_BYTES = 65_536
+DEFAULTED = [number for number in range(1, 32) if number not in (SIGKILL, SIGSTOP)]
+"""A command meets these with their default action, whatever its worker ignores, as under nohup."""
 
 
 class Stream:
@@ -199,7 +199,7 @@ class Runner:
                 ],
                 setsid=True,
                 setsigmask=[],
-                setsigdef=[SIGINT, SIGPIPE, SIGXFSZ],
+                setsigdef=DEFAULTED,
             )
         except BaseException:
             os.close(out_read)
