@@ -76,13 +76,10 @@ class Attempt:
         """Checkpoint now where the work tree is at rest, else when the running command has ended."""
         if self._place is None or self._loop is None or not self._gate.is_open:
             return
-        sandbox = self._place.sandbox
+        sandbox, loop = self._place.sandbox, self._loop
         await sandbox.freeze()
         try:
-            if self._loop.executing:
-                self._books.checkpoint_due = True
-            else:
-                await self._books.checkpoint(await self._place.snapshot())
+            await self._books.checkpoint(self._place.snapshot, unless=lambda: loop.executing)
         finally:
             if self._gate.is_open:
                 await sandbox.thaw()
@@ -346,7 +343,7 @@ class Attempt:
     async def _give_back(self, cause: str) -> Done:
         """Checkpoint, then release: the next attempt goes on from here."""
         if self._place and self._transcript.step:
-            await self._books.checkpoint(await self._place.snapshot())
+            await self._books.checkpoint(self._place.snapshot)
         await patiently(lambda: self._tools.store.release(self._claim.lease, cause=cause))
         return Done("released", cause=cause)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -51,10 +52,12 @@ class AttemptBooks:
         self._started = clock()
         self._open: dict[str, tuple[int, int]] = {}
         self._seq = claim.last_seq
+        self._unwritten: list[Event] = []
         self._segments = list(claim.checkpoint.segments) if claim.checkpoint else []
         self._segment_seq = claim.checkpoint.seq if claim.checkpoint else 0
         self._fingerprint = ""
         self._checkpointed: float | None = None
+        self._checkpointing = asyncio.Lock()
         self.checkpoint_due = False
         """Set it to have the next completed step checkpointed, however fresh the last checkpoint is."""
         self.usage = claim.usage
@@ -78,13 +81,23 @@ class AttemptBooks:
         )
 
     async def record(self, type_: str, /, **data: Any) -> Event:
-        event = Event(
-            seq=self._seq + 1, time=self.now(), attempt=self._claim.lease.epoch, type=type_, data=data
-        )
-        kept = event.model_copy(update={"data": await self._small(data)})
-        await patiently(lambda: self._store.append(self._claim.lease, [kept]))
+        small = await self._small(data)
         self._seq += 1
+        event = Event(seq=self._seq, time=self.now(), attempt=self._claim.lease.epoch, type=type_, data=data)
+        self._unwritten.append(event.model_copy(update={"data": small}))
+        await self._write()
         return event
+
+    async def _write(self) -> None:
+        """Whoever was cancelled here cannot know what arrived, so it is written again with the next event."""
+        if not (events := tuple(self._unwritten)):
+            return
+        try:
+            await patiently(lambda: self._store.append(self._claim.lease, events))
+        except ValueError:  # none of them will ever be taken
+            self._seq, self._unwritten = events[0].seq - 1, []
+            raise
+        self._unwritten = [event for event in self._unwritten if event.seq > events[-1].seq]
 
     async def reserve(
         self, call_id: str, *, tokens: int, micro_usd: int, least_micro_usd: int | None = None
@@ -152,25 +165,40 @@ class AttemptBooks:
             return
         self._fingerprint, self._checkpointed, self.checkpoint_due = fingerprint, now, False
         try:
-            await self.checkpoint(await sandbox.snapshot(max_bytes=snapshot_bytes(sandbox.spec)))
+            await self.checkpoint(lambda: sandbox.snapshot(max_bytes=snapshot_bytes(sandbox.spec)))
         except ValueError as too_large:
             await self.record("checkpoint_skipped", reason=str(too_large))
 
-    async def checkpoint(self, snapshot: bytes) -> None:
-        """Keep the work tree and the events up to now, so that the next attempt can go on from here."""
-        await self._close_segment()
-        tree = await self._artifacts.aput(snapshot)
-        point = Checkpoint(seq=self._segment_seq, snapshot=tree, segments=tuple(self._segments))
-        await patiently(lambda: self._store.checkpoint(self._claim.lease, point))
+    async def checkpoint(
+        self, snapshot: Callable[[], Awaitable[bytes]], *, unless: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Keep the work tree and the events up to now, so that the next attempt can go on from here.
+
+        Events that come while the snapshot is taken are not of it. One checkpoint is taken at a time.
+
+        Args:
+            snapshot: Takes it.
+            unless: Asked when it is this checkpoint's turn: true leaves it to the next completed step.
+        """
+        async with self._checkpointing:
+            if unless():
+                self.checkpoint_due = True
+                return
+            await self._write()
+            seq = self._seq
+            tree = await self._artifacts.aput(await snapshot())
+            await self._close_segment(upto=seq)
+            point = Checkpoint(seq=seq, snapshot=tree, segments=tuple(self._segments))
+            await patiently(lambda: self._store.checkpoint(self._claim.lease, point))
 
     async def start_over(self) -> Checkpoint:
         """A checkpoint that keeps the events and no work tree: the next attempt begins afresh."""
-        await self._close_segment()
+        await self._close_segment(upto=self._seq)
         return Checkpoint(seq=self._segment_seq, segments=tuple(self._segments))
 
     async def trajectory(self) -> BlobRef:
         """The whole event log as one JSONL blob."""
-        await self._close_segment()
+        await self._close_segment(upto=self._seq)
         lines = [await self._artifacts.aget(segment) for segment in self._segments]
         return await self._artifacts.aput(b"".join(lines))
 
@@ -183,8 +211,9 @@ class AttemptBooks:
                 events.append(event.model_copy(update={"data": await self._whole(event.data)}))
         return events
 
-    async def _close_segment(self) -> None:
-        events = await self._live_events(after=self._segment_seq)
+    async def _close_segment(self, *, upto: int) -> None:
+        live = await self._live_events(after=self._segment_seq)
+        events = [event for event in live if event.seq <= upto]
         if not events:
             return
         lines = b"".join(event.model_dump_json().encode("utf-8", "surrogatepass") + b"\n" for event in events)

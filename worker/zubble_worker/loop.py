@@ -51,7 +51,7 @@ class AgentLoop:
         self._free = model.price.input == 0 and model.price.output == 0
         self._gate = gate or Gate()
         self.executing = False
-        """Whether a command may be changing the work tree right now."""
+        """Whether a command may be changing the work tree, or has and the events do not say so yet."""
         self._caller = Caller(
             transcript,
             model,
@@ -171,17 +171,17 @@ class AgentLoop:
         self.executing = True
         try:
             result = await self._sandbox.exec(shell(command, timeout_seconds=limit))
+            entry = journal.entry(self._talk.step, command, result, action.note, self._books.now())
+            await self._record(
+                "command_finished",
+                step=self._talk.step,
+                plan_step_id=action.plan_step_id,
+                command=command,
+                journal=entry.model_dump(),
+                **_described(result),
+            )
         finally:
             self.executing = False
-        entry = journal.entry(self._talk.step, command, result, action.note, self._books.now())
-        await self._record(
-            "command_finished",
-            step=self._talk.step,
-            plan_step_id=action.plan_step_id,
-            command=command,
-            journal=entry.model_dump(),
-            **_described(result),
-        )
         await self._books.journal(entry)
         await self._write_journal_file()
         await self._observe(view.describe(result))

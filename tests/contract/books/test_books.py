@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.ending import Usage
 from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.record import BatchInfo, Claim
 from zubble_queue.contracts.task import LoopBudget, TaskInput
@@ -156,13 +158,17 @@ async def test_a_journal_entry_is_taken(make):
     assert books.usage == Usage()
 
 
+async def tree() -> bytes:
+    return b"tree"
+
+
 async def test_long_strings_leave_redis_and_come_back(claim, store, artifacts):
     books = AttemptBooks(claim, store, artifacts)
     long = "wörter " * 20_000
 
     await books.record("call_finished", text=long, nested=[{"also": long}], short="x")
     live = await store.events(claim.lease.task_id, after=claim.last_seq)
-    await books.checkpoint(b"tree")
+    await books.checkpoint(tree)
 
     assert len(live[0].model_dump_json()) < 1_000
     event = (await books.past_events())[-1]
@@ -174,7 +180,7 @@ async def test_an_event_that_is_large_in_many_small_parts_comes_back_too(claim, 
     steps = ["s" * 1_000 for _ in range(50)]
 
     await books.record("action", steps=steps)
-    await books.checkpoint(b"tree")
+    await books.checkpoint(tree)
 
     assert (await books.past_events())[-1].data == {"steps": steps}
 
@@ -182,7 +188,7 @@ async def test_an_event_that_is_large_in_many_small_parts_comes_back_too(claim, 
 async def test_the_trajectory_holds_every_event_once_and_in_order(claim, store, artifacts):
     books = AttemptBooks(claim, store, artifacts)
     await books.record("one")
-    await books.checkpoint(b"tree")
+    await books.checkpoint(tree)
     await books.record("two")
 
     lines = artifacts.get(await books.trajectory()).decode().splitlines()
@@ -196,8 +202,90 @@ async def test_what_a_dead_attempt_did_after_its_checkpoint_is_not_replayed(clai
     await books.record("lost")
     await books.record("restarted", resumed_from=kept.seq)
     await books.record("after")
-    await books.checkpoint(b"tree")
+    await books.checkpoint(tree)
 
     events = kept_branch(await books.past_events())
 
     assert [event.type for event in events] == ["accepted", "kept", "restarted", "after"]
+
+
+async def test_two_checkpoints_at_once_keep_each_event_once(claim, store, artifacts):
+    books = AttemptBooks(claim, store, artifacts)
+    for name in ("one", "two", "three"):
+        await books.record(name)
+
+    await asyncio.gather(*(books.checkpoint(tree) for _ in range(4)))
+
+    assert [event.type for event in await books.past_events()] == ["accepted", "one", "two", "three"]
+
+
+async def test_what_happens_while_the_snapshot_is_taken_is_not_of_it_and_not_lost(claim, store, artifacts):
+    books = AttemptBooks(claim, store, artifacts)
+    before = await books.record("before")
+
+    async def snapshot() -> bytes:
+        await books.record("meanwhile")
+        return b"tree"
+
+    await books.checkpoint(snapshot)
+
+    assert [event.type for event in await books.past_events()] == ["accepted", "before"]
+    assert [event.type for event in await store.events(claim.lease.task_id, after=before.seq)] == [
+        "meanwhile"
+    ]
+    lines = artifacts.get(await books.trajectory()).decode().splitlines()
+    assert [Event.model_validate_json(line).seq for line in lines] == [1, 2, 3]
+
+
+async def test_a_checkpoint_in_the_middle_of_a_command_is_left_to_the_next_step(claim, store, artifacts):
+    books = AttemptBooks(claim, store, artifacts)
+    await books.record("before")
+
+    await books.checkpoint(tree, unless=lambda: True)
+
+    assert books.checkpoint_due
+    assert await books.past_events() == []
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_an_event_whose_writer_was_cancelled_is_kept_and_hides_no_later_one(
+    claim, store, artifacts, monkeypatch, arrives
+):
+    books = AttemptBooks(claim, store, artifacts)
+    write, hanging = store.append, asyncio.Event()
+
+    async def append(lease: Any, events: Any) -> None:
+        if arrives:
+            await write(lease, events)
+        hanging.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(store, "append", append)
+    writing = asyncio.create_task(books.record("first"))
+    await hanging.wait()
+    writing.cancel()
+    await asyncio.wait({writing})
+    monkeypatch.setattr(store, "append", write)
+
+    await books.record("second")
+
+    live = await store.events(claim.lease.task_id, after=claim.last_seq)
+    assert [event.type for event in live] == ["first", "second"]
+
+
+async def test_an_event_that_is_refused_keeps_no_later_one_out(claim, store, artifacts, monkeypatch):
+    books = AttemptBooks(claim, store, artifacts)
+    write = store.append
+
+    async def refuse(lease: Any, events: Any) -> None:
+        raise ValueError("too large")
+
+    monkeypatch.setattr(store, "append", refuse)
+    with pytest.raises(ValueError, match="too large"):
+        await books.record("refused")
+    monkeypatch.setattr(store, "append", write)
+
+    await books.record("taken")
+
+    live = await store.events(claim.lease.task_id, after=claim.last_seq)
+    assert [event.type for event in live] == ["taken"]
