@@ -9,6 +9,7 @@ MODEL: Final = "mock"
 BATCH: Final = "chaos"
 SHAPES: Final = {"two": 2, "three": 3, "four": 4}
 """Commands of an agent, by the shape of its task."""
+_SUBMIT: Final = {"action": "submit", "report": "every line is in log.txt"}
 _DELAY_SECONDS: Final = 0.15
 _TOKEN_SECONDS: Final = 0.012
 _TOKENS_PER_EVENT: Final = 4
@@ -30,24 +31,55 @@ def shape_of(line: dict[str, Any]) -> str:
 
 
 def script() -> dict[str, Any]:
-    """What the endpoint answers: plan, commands, submit; whoever takes a task up again is answered alike."""
+    """What the endpoint answers: plan, commands, submit; whoever takes a task up again is answered alike.
+
+    Only an agent that was told that its last command may have run in part writes the lines anew.
+    """
     return {
         "marker": r"chaos task (\S+)",
         "rules": [
-            {"name": shape, "when": {"contains": f"of shape {shape}."}, "turns": list(turns(commands))}
+            {
+                "name": f"{shape}{name}",
+                "when": {"matches": f"(?s)of shape {shape}[.]{told}"},
+                "turns": _paced(replies),
+            }
             for shape, commands in SHAPES.items()
+            for name, told, replies in (
+                (", anew", ".*may have run in part", _anew(commands)),
+                ("", "", _replies(commands)),
+            )
         ],
     }
 
 
-def turns(commands: int) -> list[dict[str, Any]]:
-    """An agent's replies."""
+def _replies(commands: int) -> list[dict[str, Any]]:
     steps = [f"append line {number}" for number in range(1, commands + 1)]
-    replies: list[dict[str, Any]] = [{"action": "plan", "steps": [*steps, "submit"]}]
-    for number, step in enumerate(steps, start=1):
-        command = f"echo line-{number} >> log.txt"
-        replies.append({"action": "run", "command": command, "plan_step_id": number, "reasoning": step})
-    replies.append({"action": "submit", "report": "every line is in log.txt"})
+    runs = [
+        {
+            "action": "run",
+            "command": f"echo line-{number} >> log.txt",
+            "plan_step_id": number,
+            "reasoning": step,
+        }
+        for number, step in enumerate(steps, start=1)
+    ]
+    return [{"action": "plan", "steps": [*steps, "submit"]}, *runs, _SUBMIT]
+
+
+def _anew(commands: int) -> list[dict[str, Any]]:
+    """The k-th reply leaves what k commands leave, whatever became of the one before."""
+    runs = [
+        {
+            "action": "run",
+            "command": "printf '" + "".join(f"line-{line}\\n" for line in range(1, last + 1)) + "' > log.txt",
+            "reasoning": f"write lines 1 to {last} anew",
+        }
+        for last in (*range(1, commands + 1), commands)
+    ]
+    return [*_replies(commands)[:1], *runs, _SUBMIT]
+
+
+def _paced(replies: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {
             "text": json.dumps(reply),
