@@ -72,6 +72,9 @@ class BubblewrapProvider:
                 raise SandboxUnavailable(f"A sandbox could not be prepared: {error}.") from error
             return await open_sandbox(spec, ready.records, plan)
 
+    async def attach(self, handle: str) -> Sandbox:
+        raise SandboxUnavailable(f"The sandbox {handle!r} ended with its worker.")
+
     async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
         records = Records(self._folder or runtime_dir())
         return await asyncio.to_thread(reap_orphans, records, self.name, keep_owners)

@@ -60,6 +60,9 @@ class LocalProvider:
         )
         return await open_sandbox(spec, records, plan)
 
+    async def attach(self, handle: str) -> Sandbox:
+        raise SandboxUnavailable(f"The sandbox {handle!r} ended with its worker.")
+
     async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
         records = Records(self._folder or runtime_dir())
         return await asyncio.to_thread(reap_orphans, records, self.name, keep_owners)

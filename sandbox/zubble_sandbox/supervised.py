@@ -80,6 +80,10 @@ class SupervisedSandbox:
     def spec(self) -> SandboxSpec:
         return self._spec
 
+    @property
+    def handle(self) -> str | None:
+        return None
+
     async def exec(self, command: Command) -> CommandResult:
         try:
             fields = self._command_fields(command)

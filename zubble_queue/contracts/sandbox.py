@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from zubble_queue.contracts.envelope import NetworkMode
 
@@ -15,6 +15,16 @@ VERIFY_DIR: Final = "/verify"
 OUTPUT_HEAD_BYTES: Final = 65_536
 OUTPUT_TAIL_BYTES: Final = 65_536
 MIB: Final = 1_048_576
+
+Strength = Literal["none", "namespaces", "limits", "kernel"]
+"""What holds a command in, each including the ones before it.
+
+none: nothing does (local, attached); namespaces: the kernel's namespaces and a system call filter, limits for
+each process only; limits: also memory, processes and processor time of the sandbox as a whole; kernel: a
+kernel of its own (gVisor, Kata).
+"""
+STRENGTHS: Final[tuple[Strength, ...]] = ("none", "namespaces", "limits", "kernel")
+"""Weakest first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +40,20 @@ class SandboxSpec:
     tmp_bytes: int = 64 * MIB
     pids: int = 256
     open_files: int = 1_024
+    cpus: float | None = None
+    """Processor time a second, over all processes; None for as much as there is."""
+    image: str | None = None
+    """The root file system, by name or digest; None for the host's /usr, or the backend's own default."""
+    container: str | None = None
+    """An existing container or pod to run in (`attached` only); a pod as `namespace/pod` or
+    `namespace/pod/container`."""
     network: NetworkMode = "none"
+    allowed_hosts: tuple[str, ...] = ()
+    """Names that may be reached when the network is `allowlist`; `*.name` means every name below it."""
+    background: bool = False
+    """Whether processes that a command leaves behind live on until the sandbox ends."""
+    linger_seconds: float = 0.0
+    """How long the sandbox outlives the connection to its worker, to be adopted by `attach`."""
     readonly_files: Mapping[str, bytes] = field(default_factory=dict)
     """Absolute path below /verify to content; commands cannot change them."""
     max_life_seconds: float = 7_200.0
@@ -97,6 +120,7 @@ class Probe:
     available: bool
     isolated: bool
     """True when model-written bytes may run here by default."""
+    strength: Strength = "none"
     problems: tuple[str, ...] = ()
     """What is missing and what to do about it, one sentence each."""
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -113,6 +137,10 @@ class Sandbox(Protocol):
 
     @property
     def spec(self) -> SandboxSpec: ...
+
+    @property
+    def handle(self) -> str | None:
+        """What `SandboxProvider.attach` adopts it by, as long as it lingers; None when it ends with its worker."""
 
     async def exec(self, command: Command) -> CommandResult:
         """Run to its end or its deadline; then everything it started is killed."""
@@ -157,6 +185,9 @@ class SandboxProvider(Protocol):
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         """Raises SandboxUnavailable; never falls back to something weaker."""
+
+    async def attach(self, handle: str) -> Sandbox:
+        """Adopt a living sandbox whose worker is gone. Raises SandboxUnavailable when it has ended."""
 
     async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
         """Destroy what dead workers left behind, and return how many that were."""
