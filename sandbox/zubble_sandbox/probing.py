@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from zubble_queue.contracts.sandbox import MIB, Probe, Sandbox, SandboxProvider, SandboxSpec, shell
+from zubble_queue.contracts.sandbox import MIB, Probe, Sandbox, SandboxProvider, SandboxSpec, Strength, shell
 from zubble_queue.errors import JobError, SandboxUnavailable
 
 ISOLATION: Final[Mapping[str, str]] = {
@@ -41,7 +41,9 @@ async def probe(
     if not checks:
         problems.append("Nothing is isolated here: for commands that are not trusted, use bubblewrap.")
     found = {**facts(), **{fact: "yes" if holds else "no" for fact, holds in held.items()}}
-    return Probe(provider.name, True, bool(held) and not problems, tuple(problems), found)
+    isolated = bool(held) and not problems
+    strength: Strength = "namespaces" if isolated else "none"
+    return Probe(provider.name, True, isolated, strength, tuple(problems), found)
 
 
 async def _holds(sandbox: Sandbox, check: str) -> bool:

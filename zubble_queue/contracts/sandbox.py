@@ -140,7 +140,7 @@ class Sandbox(Protocol):
 
     @property
     def handle(self) -> str | None:
-        """What `SandboxProvider.attach` adopts it by, as long as it lingers; None when it ends with its worker."""
+        """What `SandboxProvider.attach` adopts it by while it lingers; None when it ends with its worker."""
 
     async def exec(self, command: Command) -> CommandResult:
         """Run to its end or its deadline; then everything it started is killed."""
