@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -37,10 +37,9 @@ class Layers:
         for name, _ in flat(anchored):
             self.origins.setdefault(name, _origin(origin, name))
 
-    def where(self, name: str, otherwise: str) -> str:
-        """The origin of a field, or of the first field below it."""
-        below = (origin for known, origin in self.origins.items() if known.startswith(f"{name}."))
-        return self.origins.get(name) or next(below, otherwise)
+    def sentence(self, loc: Sequence[int | str], message: str) -> str:
+        """What pydantic found, as one sentence with the place it was said in."""
+        return sentence(self.origins, loc, message)
 
 
 class Environment(EnvSettingsSource):
@@ -85,6 +84,17 @@ def read_toml(settings_cls: type[BaseSettings], file: Path) -> dict[str, Any]:
         raise BadInput([f"{file} is not valid TOML: {broken}."]) from broken
 
 
+def sentence(origins: Mapping[str, str], loc: Sequence[int | str], message: str) -> str:
+    """What pydantic says of a value, with where it was set, as in `zubble.toml: namespace: …`."""
+    name = ".".join(str(part) for part in loc)
+    text = message.removeprefix("Value error, ").rstrip(".")
+    if text == "Extra inputs are not permitted":
+        text = "there is no such setting"
+    below = (origin for known, origin in origins.items() if known.startswith(f"{name}."))
+    where = origins.get(name) or next(below, "settings")
+    return f"{where}: {name}: {text[:1].lower()}{text[1:]}."
+
+
 def xdg(variable: str, otherwise: str) -> Path:
     """Our folder below one of the user's base folders."""
     base = os.environ.get(variable)
@@ -125,14 +135,24 @@ def _anchored(layer: Mapping[str, Any], base: Path) -> dict[str, Any]:
     anchored = {name: _below(value, base) if name in _PATHS else value for name, value in layer.items()}
     models = layer.get("models")
     if isinstance(models, Mapping):
-        anchored["models"] = {name: _model_anchored(table, base) for name, table in models.items()}
+        anchored["models"] = _tables_anchored(models, base, _MODEL_PATHS.__contains__)
+    sandboxes = layer.get("sandboxes")
+    if isinstance(sandboxes, Mapping):
+        anchored["sandboxes"] = _tables_anchored(sandboxes, base, _is_path_name)
     return anchored
 
 
-def _model_anchored(table: Any, base: Path) -> Any:
-    if not isinstance(table, Mapping):
-        return table
-    return {name: _below(value, base) if name in _MODEL_PATHS else value for name, value in table.items()}
+def _tables_anchored(tables: Mapping[str, Any], base: Path, is_path: Callable[[str], bool]) -> dict[str, Any]:
+    return {
+        name: {key: _below(value, base) if is_path(key) else value for key, value in table.items()}
+        if isinstance(table, Mapping)
+        else table
+        for name, table in tables.items()
+    }
+
+
+def _is_path_name(name: str) -> bool:
+    return name.rpartition("_")[2] in {"file", "folder"}
 
 
 def _below(value: Any, base: Path) -> Any:

@@ -7,7 +7,7 @@ ZUBBLE_WORKER__SLOTS=8. Lists are JSON or comma-separated.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit, urlunsplit
@@ -33,11 +33,13 @@ from zubble_queue.config_layers import (
     flat,
     given,
     read_toml,
+    sentence,
     xdg,
 )
 from zubble_queue.contracts.envelope import POOL_PATTERN
 from zubble_queue.contracts.frozen import FrozenMap
-from zubble_queue.contracts.model_config import ModelConfig
+from zubble_queue.contracts.model_config import ModelConfig, is_key_name
+from zubble_queue.contracts.sandbox_options import Words, split
 from zubble_queue.errors import BadInput
 
 REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "sentinel", "redis+sentinel", "rediss+sentinel")
@@ -45,16 +47,10 @@ REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "sentinel", "redis+sentinel",
 _FROZEN: Final = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
-def _split(value: Any) -> Any:
-    """`a,b` from the environment means what ["a", "b"] means in the file."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
-
-
-Names = Annotated[tuple[str, ...], BeforeValidator(_split), Field(min_length=1)]
-
+Names = Annotated[Words, Field(min_length=1)]
 
 PoolNames = Annotated[
-    tuple[Annotated[str, Field(pattern=POOL_PATTERN)], ...], BeforeValidator(_split), Field(min_length=1)
+    tuple[Annotated[str, Field(pattern=POOL_PATTERN)], ...], BeforeValidator(split), Field(min_length=1)
 ]
 
 
@@ -119,6 +115,8 @@ class Settings(BaseSettings):
     lease: LeaseSettings = LeaseSettings()
     worker: WorkerSettings = WorkerSettings()
     models: FrozenMap[str, ModelConfig] = Field(default_factory=dict, validate_default=True)
+    sandboxes: FrozenMap[str, FrozenMap[str, Any]] = Field(default_factory=dict, validate_default=True)
+    """Backend to its own options, which it validates itself when it is needed (`zubble_queue.sandboxes`)."""
 
     _origins: Mapping[str, str] = PrivateAttr(default_factory=dict)
     _file: Path | None = PrivateAttr(default=None)
@@ -158,10 +156,11 @@ class Settings(BaseSettings):
     @classmethod
     def _validated(cls, layers: Layers) -> Self:
         models, problems = _models(layers)
+        problems += _keys_in_sandboxes(layers)
         try:
             settings = cls(**{**layers.values, "models": models})
         except ValidationError as invalid:
-            problems += [_sentence(error["loc"], error["msg"], layers) for error in invalid.errors()]
+            problems += [layers.sentence(error["loc"], error["msg"]) for error in invalid.errors()]
         if problems:
             raise BadInput(dict.fromkeys(problems))
         return settings
@@ -197,8 +196,15 @@ class Settings(BaseSettings):
         """Dotted field to value, as `config show` prints it; passwords are ***."""
         values = self.model_dump(mode="json")
         if self.redis_url is not None:
-            values["redis_url"] = without_password(self.redis_url.get_secret_value())
-        return dict(flat(values))
+            values["redis_url"] = self.redis_url.get_secret_value()
+        return {
+            name: without_password(value) if isinstance(value, str) and "://" in value else value
+            for name, value in flat(values)
+        }
+
+    def sentence(self, loc: Sequence[int | str], message: str) -> str:
+        """What is wrong with a field, with where it was set."""
+        return sentence(self._origins, loc, message)
 
 
 def without_password(url: str) -> str:
@@ -214,14 +220,14 @@ def _models(layers: Layers) -> tuple[dict[str, ModelConfig], list[str]]:
     """Each model on its own, so that a broken one is named and the others are still checked."""
     tables = layers.values.get("models", {})
     if not isinstance(tables, Mapping):
-        return {}, [_sentence(("models",), "must be a table of tables: [models.NAME]", layers)]
+        return {}, [layers.sentence(("models",), "must be a table of tables: [models.NAME]")]
     models: dict[str, ModelConfig] = {}
     problems: list[str] = []
     for name, table in tables.items():
         try:
             models[name] = ModelConfig.model_validate(table).named(name)
         except BadInput as key_found:
-            problems += [_sentence(("models", name), problem, layers) for problem in key_found.problems]
+            problems += [layers.sentence(("models", name), problem) for problem in key_found.problems]
         except ValidationError as invalid:
             problems += [
                 _model_sentence(name, error["loc"], error["msg"], layers) for error in invalid.errors()
@@ -229,16 +235,16 @@ def _models(layers: Layers) -> tuple[dict[str, ModelConfig], list[str]]:
     return models, problems
 
 
+def _keys_in_sandboxes(layers: Layers) -> Iterator[str]:
+    """A key could be shown, and reach a process that has no need of it."""
+    for name, _ in flat({"sandboxes": layers.values.get("sandboxes", {})}):
+        loc = name.split(".")
+        if len(loc) > 2 and is_key_name(loc[-1]):
+            yield layers.sentence(loc, "a key must not stand in the configuration; name a file that holds it")
+
+
 def _model_sentence(name: str, loc: tuple[int | str, ...], message: str, layers: Layers) -> str:
     if loc[:1] == ("price",):
         message = "must be 'free', 'genai-prices' or {input = USD, output = USD} per million tokens"
         loc = loc[:1]
-    return _sentence(("models", name, *loc), message, layers)
-
-
-def _sentence(loc: Sequence[int | str], message: str, layers: Layers) -> str:
-    name = ".".join(str(part) for part in loc)
-    text = message.removeprefix("Value error, ").rstrip(".")
-    if text == "Extra inputs are not permitted":
-        text = "there is no such setting"
-    return f"{layers.where(name, 'settings')}: {name}: {text[:1].lower()}{text[1:]}."
+    return layers.sentence(("models", name, *loc), message)

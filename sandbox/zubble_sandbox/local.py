@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from zubble_queue.contracts.sandbox import VERIFY_DIR, Probe, Sandbox, SandboxSpec
+from zubble_queue.contracts.sandbox_options import SandboxOptions
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox import bundle, commands, probing
 from zubble_sandbox.opening import Plan, open_sandbox, reap_orphans, remove_folder
@@ -34,9 +35,14 @@ class LocalProvider:
     """
 
     name: Final = "local"
+    Options: Final = SandboxOptions
 
     def __init__(self, *, folder: Path | None = None) -> None:
         self._folder = folder
+
+    @classmethod
+    def from_options(cls, _options: SandboxOptions) -> LocalProvider:
+        return cls()
 
     async def probe(self) -> Probe:
         return await probing.probe(self, lambda: {"isolation": "none", "limits": "none"}, checks={})

@@ -22,7 +22,7 @@ import pytest
 from zubble_queue.contracts.sandbox import SandboxSpec, shell
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox import seccomp, spawner
-from zubble_sandbox.bubblewrap import BubblewrapProvider
+from zubble_sandbox.bubblewrap import BubblewrapOptions, BubblewrapProvider
 from zubble_sandbox.once import exec_once
 from zubble_sandbox.records import Records, runtime_dir
 
@@ -177,7 +177,7 @@ async def test_without_a_working_bwrap_nothing_runs(tmp_path, fake, provider):
     if FAKES[fake]:
         bwrap.write_text(FAKES[fake])
         bwrap.chmod(0o755)
-    broken = BubblewrapProvider(bwrap=str(bwrap), folder=tmp_path / "records")
+    broken = BubblewrapProvider(BubblewrapOptions(bwrap_file=str(bwrap)), folder=tmp_path / "records")
     probe = await broken.probe()
     assert not probe.available
     assert not probe.isolated
@@ -196,7 +196,7 @@ async def test_a_bwrap_that_isolates_nothing_is_not_used(tmp_path, provider):
             part.chmod(0o755)
     bwrap.write_text(FAKES["runs bare"])
     bwrap.chmod(0o755)
-    bare = BubblewrapProvider(bwrap=str(bwrap), folder=tmp_path / "records")
+    bare = BubblewrapProvider(BubblewrapOptions(bwrap_file=str(bwrap)), folder=tmp_path / "records")
     assert "it isolates nothing" in (await bare.probe()).problems[0]
     with pytest.raises(SandboxUnavailable, match="isolates nothing"):
         await exec_once(bare, ("touch", str(canary)), 5.0)
@@ -221,16 +221,19 @@ async def test_a_filter_that_is_none_opens_nothing(tmp_path, monkeypatch):
 @pytest.mark.skipif(os.geteuid() != 0, reason="about a worker that is root")
 async def test_a_worker_that_is_root_and_cannot_become_another_refuses(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
+    options = BubblewrapOptions(bwrap_file="/usr/bin/bwrap")
+    provider = BubblewrapProvider(options, folder=tmp_path / "records")
     with pytest.raises(SandboxUnavailable, match="setpriv"):
-        await exec_once(
-            BubblewrapProvider(folder=tmp_path / "records", bwrap="/usr/bin/bwrap"), ("true",), 5.0
-        )
+        await exec_once(provider, ("true",), 5.0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="about a worker that is root")
 def test_the_range_of_users_never_holds_root():
+    with pytest.raises(ValueError, match="greater than or equal to 1"):
+        BubblewrapOptions(uid_base=0)
+    unchecked = BubblewrapOptions.model_construct(uid_base=0)
     with pytest.raises(ValueError, match="uid 0"):
-        asyncio.run(BubblewrapProvider(uid_base=0).open(SandboxSpec("root", "root")))
+        asyncio.run(BubblewrapProvider(unchecked).open(SandboxSpec("root", "root")))
 
 
 @pytest.mark.parametrize("network", ["open", "allowlist"])

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from zubble_queue import __version__, registry
+from zubble_queue import __version__, registry, sandboxes
 from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.model import Model
 from zubble_queue.contracts.record import WorkerInfo
@@ -76,7 +76,7 @@ async def _providers(settings: Settings) -> dict[str, SandboxProvider]:
     """The sandboxes this worker allows; each must work here, or the worker does not start (invariant 3)."""
     providers: dict[str, SandboxProvider] = {}
     for name in settings.worker.sandboxes:
-        provider: SandboxProvider = registry.load("sandbox", name)()
+        provider = sandboxes.provider(settings, name)
         probe = await provider.probe()
         if not probe.available:
             raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")

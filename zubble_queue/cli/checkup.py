@@ -13,14 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from zubble_queue import registry
+from zubble_queue import registry, sandboxes
 from zubble_queue.cli.installation import installation
 from zubble_queue.cli.machine import endpoint_problem, key_problems
 from zubble_queue.cli.models import unpriced
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.config_layers import CONFIG_VARIABLE, ENV_PREFIX
 from zubble_queue.embedded import Embedded
-from zubble_queue.errors import CannotStart, OperatorError, StoreUnavailable, UnknownName
+from zubble_queue.errors import BadInput, CannotStart, OperatorError, StoreUnavailable, UnknownName
 from zubble_queue.feeder import ROLE
 from zubble_queue.settings import Settings, without_password
 
@@ -186,9 +186,10 @@ def _packages() -> Finding:
 async def _sandboxes(settings: Settings) -> AsyncIterator[Finding]:
     for name in settings.worker.sandboxes:
         try:
-            probe = await registry.load("sandbox", name)().probe()
-        except OperatorError as missing:
-            yield Finding(f"sandbox {name}", "failed", "not installed", str(missing))
+            probe = await sandboxes.provider(settings, name).probe()
+        except OperatorError as refused:
+            found = "its settings are wrong" if isinstance(refused, BadInput) else "not installed"
+            yield Finding(f"sandbox {name}", "failed", found, " ".join(str(refused).splitlines()))
             continue
         facts = ", ".join(f"{fact} {value}" for fact, value in probe.facts.items()) or "works"
         if not probe.available:
@@ -197,6 +198,10 @@ async def _sandboxes(settings: Settings) -> AsyncIterator[Finding]:
             yield Finding(f"sandbox {name}", "warning", facts, "It does not isolate: run what you trust.")
         else:
             yield Finding(f"sandbox {name}", "ok", facts, " ".join(probe.problems))
+    installed = registry.names("sandbox")
+    for name in sorted(set(settings.sandboxes) - set(installed)):
+        todo = f"Remove the table [sandboxes.{name}]; known: {', '.join(installed)}."
+        yield Finding(f"sandbox {name}", "warning", "no such backend is installed", todo)
 
 
 def _seccomp() -> Finding:

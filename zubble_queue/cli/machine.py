@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from zubble_queue import registry
+from zubble_queue import sandboxes
 from zubble_queue.errors import CannotStart
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ async def check_sandboxes(settings: Settings, backends: set[str]) -> None:
                 f"Sandbox {name!r} is not allowed on this machine: add it to worker.sandboxes in zubble.toml "
                 "or ZUBBLE_WORKER__SANDBOXES."
             )
-        probe = await registry.load("sandbox", name)().probe()
+        probe = await sandboxes.provider(settings, name).probe()
         if not probe.available:
             raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")
 

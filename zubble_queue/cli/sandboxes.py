@@ -7,7 +7,7 @@ import secrets
 import sys
 from typing import TYPE_CHECKING
 
-from zubble_queue import registry
+from zubble_queue import sandboxes
 from zubble_queue.cli.machine import check_sandboxes
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.contracts.envelope import SandboxRequest
@@ -24,7 +24,7 @@ async def execute(
 ) -> Exit:
     """Raises CannotStart when the sandbox is not to be had: nothing ever runs outside instead."""
     name = backend or SandboxRequest().backend
-    provider = registry.load("sandbox", name)()
+    provider = sandboxes.provider(settings, name)
     await check_sandboxes(settings, {name})
     spec = SandboxSpec(
         name=f"exec-{os.getpid()}-{secrets.token_hex(4)}",

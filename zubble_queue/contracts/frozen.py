@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, PlainSerializer
+from pydantic import AfterValidator, SerializerFunctionWrapHandler, WrapSerializer
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -16,4 +16,8 @@ def _freeze(value: Mapping[K, V]) -> Mapping[K, V]:
     return MappingProxyType(dict(value))
 
 
-FrozenMap = Annotated[Mapping[K, V], AfterValidator(_freeze), PlainSerializer(dict)]
+def _thaw(value: Mapping[K, V], serialize: SerializerFunctionWrapHandler) -> Any:
+    return serialize(dict(value))
+
+
+FrozenMap = Annotated[Mapping[K, V], AfterValidator(_freeze), WrapSerializer(_thaw)]

@@ -106,7 +106,7 @@ class ModelConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _holds_no_key(cls, data: Any) -> Any:
-        named = sorted(name for name in data if _is_key_name(name)) if isinstance(data, Mapping) else []
+        named = sorted(name for name in data if is_key_name(name)) if isinstance(data, Mapping) else []
         if named:
             # BadInput, not ValueError: pydantic would keep the input, and with it the key, in its error.
             raise BadInput([f"{name}: {_NO_KEYS}" for name in named])
@@ -157,5 +157,6 @@ class ModelConfig(BaseModel):
         return identity.sha256(identity.canonical_json(self.model_dump(mode="json", include=set(_IDENTITY))))
 
 
-def _is_key_name(name: object) -> bool:
+def is_key_name(name: object) -> bool:
+    """Whether a setting of this name could only hold a secret."""
     return isinstance(name, str) and name.lower().replace("_", "").replace("-", "") in _KEY_NAMES

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from zubble_queue import sandboxes
 from zubble_queue.contracts.model_config import PriceTable
 from zubble_queue.errors import BadInput
 from zubble_queue.settings import LeaseSettings, Settings, without_password
@@ -115,6 +116,47 @@ def test_a_broken_file_is_one_sentence(folder, content, problem):
     (found,) = problems()
 
     assert found.startswith(f"{folder}/zubble.toml {problem}")
+
+
+def test_a_table_of_a_sandbox_reaches_its_provider(folder, monkeypatch):
+    Path("zubble.toml").write_text("[sandboxes.bubblewrap]\nuid_base = 70000\nbwrap_file = 'bin/bwrap'\n")
+    monkeypatch.setenv("ZUBBLE_SANDBOXES__BUBBLEWRAP__UID_COUNT", "7")
+
+    settings = Settings.load()
+    shown = settings.shown()
+
+    assert shown["sandboxes.bubblewrap.bwrap_file"] == str(folder / "bin" / "bwrap")
+    assert settings.origins["sandboxes.bubblewrap.uid_count"] == "ZUBBLE_SANDBOXES__BUBBLEWRAP__UID_COUNT"
+    assert sandboxes.provider(settings, "bubblewrap")._uid_range == (70_000, 7)
+
+
+def test_what_a_sandbox_does_not_know_is_one_sentence_each(folder, monkeypatch):
+    Path("zubble.toml").write_text(
+        "[sandboxes.bubblewrap]\nuid_count = 0\ncolour = 1\n[sandboxes.local]\ncolour = 1\n"
+    )
+    monkeypatch.setenv("ZUBBLE_SANDBOXES__LOCAL__SIZE", "7")
+    settings = Settings.load()
+
+    with pytest.raises(BadInput) as refused:
+        sandboxes.provider(settings, "bubblewrap")
+    assert refused.value.problems == (
+        f"{folder}/zubble.toml: sandboxes.bubblewrap.uid_count: input should be greater than or equal to 1.",
+        f"{folder}/zubble.toml: sandboxes.bubblewrap.colour: there is no such setting.",
+    )
+    with pytest.raises(
+        BadInput, match=r"ZUBBLE_SANDBOXES__LOCAL__SIZE: sandboxes\.local\.size: there is no "
+    ):
+        sandboxes.provider(settings, "local")
+
+
+def test_a_key_of_a_sandbox_is_refused_and_a_password_in_its_url_is_shown_as_stars(folder):
+    Path("zubble.toml").write_text("[sandboxes.docker]\nurl = 'tcp://me:hidden@host:1'\n")
+    assert Settings.load().shown()["sandboxes.docker.url"] == "tcp://me:***@host:1"
+
+    Path("zubble.toml").write_text("[sandboxes.docker.registry]\nPassword = 'hidden'\n")
+    (problem,) = problems()
+    assert problem.startswith(f"{folder}/zubble.toml: sandboxes.docker.registry.Password: a key must not ")
+    assert "hidden" not in problem
 
 
 def test_a_key_in_the_file_is_refused_and_not_repeated(folder):
