@@ -1,4 +1,4 @@
-"""The system calls that no command may make, as a filter for `bwrap --seccomp`.
+"""The system calls that no command may make: a filter for `bwrap --seccomp`, a profile for Docker.
 
 A denylist in the manner of Flatpak's, on top of namespaces and dropped capabilities: what reaches other
 processes, the kernel's larger attack surfaces, mounts and namespaces, keyrings, and sockets beyond UNIX,
@@ -13,8 +13,9 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from types import ModuleType
-from typing import Final
+from typing import Any, Final, Literal
 
 from zubble_queue.errors import SandboxUnavailable
 
@@ -78,20 +79,98 @@ _RLIMIT_CORE: Final = 4
 _FAMILIES: Final = frozenset({1, 2, 10, 16})
 """AF_UNIX, AF_INET, AF_INET6, AF_NETLINK."""
 _LAST_FAMILY: Final = 16
+_DOCKER_TESTS: Final = {"equal": "SCMP_CMP_EQ", "unequal": "SCMP_CMP_NE", "greater": "SCMP_CMP_GT"}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """On one argument of a call. `masked`: argument & mask == value."""
+
+    argument: int
+    test: Literal["equal", "unequal", "greater", "masked"]
+    value: int
+    mask: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A call that fails with an errno when all conditions hold."""
+
+    call: str
+    errno: int
+    conditions: tuple[Condition, ...] = ()
+
+
+def rules() -> Iterator[Rule]:
+    """What is denied; everything else is allowed."""
+    for name in _DENIED:
+        yield Rule(name, errno.EPERM)
+    for flag in _CLONE_NEW:
+        yield Rule("clone", errno.EPERM, (Condition(0, "masked", flag, mask=flag),))
+    yield Rule("clone3", errno.ENOSYS)  # its flags are behind a pointer; the C library then uses clone
+    for request in (_TIOCSTI, _TIOCLINUX):
+        yield Rule("ioctl", errno.EPERM, (Condition(1, "masked", request, mask=0xFFFFFFFF),))
+    core = Condition(0, "masked", _RLIMIT_CORE, mask=0xFFFFFFFF)
+    yield Rule("setrlimit", errno.EPERM, (core,))
+    core = Condition(1, "masked", _RLIMIT_CORE, mask=0xFFFFFFFF)
+    yield Rule("prlimit64", errno.EPERM, (core, Condition(2, "unequal", 0)))
+    for name in ("socket", "socketpair"):
+        yield Rule(name, errno.EAFNOSUPPORT, (Condition(0, "greater", _LAST_FAMILY),))
+        for family in range(_LAST_FAMILY + 1):
+            if family not in _FAMILIES:
+                yield Rule(name, errno.EAFNOSUPPORT, (Condition(0, "equal", family),))
+        other_netlink = (Condition(0, "equal", socket.AF_NETLINK), Condition(2, "unequal", 0))
+        yield Rule(name, errno.EAFNOSUPPORT, other_netlink)
+
+
+def docker_profile() -> dict[str, Any]:
+    """The same rules as a profile for `--security-opt seccomp=`.
+
+    An engine leaves out the calls that its libseccomp does not know. Those are newer than it, and what is
+    denied of them needs capabilities that no process in a sandbox has.
+    """
+    return {
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "syscalls": [
+            {
+                "names": [rule.call],
+                "action": "SCMP_ACT_ERRNO",
+                "errnoRet": rule.errno,
+                "args": [_docker_argument(condition) for condition in rule.conditions],
+            }
+            for rule in rules()
+        ],
+    }
+
+
+def _docker_argument(condition: Condition) -> dict[str, Any]:
+    if condition.test == "masked":
+        numbers = {"value": condition.mask, "valueTwo": condition.value, "op": "SCMP_CMP_MASKED_EQ"}
+    else:
+        numbers = {"value": condition.value, "valueTwo": 0, "op": _DOCKER_TESTS[condition.test]}
+    return {"index": condition.argument, **numbers}
 
 
 def filter_program() -> bytes:
     """The filter as classic BPF for this machine. Raises SandboxUnavailable when it cannot be built."""
     pyseccomp = _library()
-    rules = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    program = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
     try:
-        for action, name, arguments in _rules(pyseccomp):
-            number = _number(pyseccomp, name)
+        for rule in rules():
+            number = _number(pyseccomp, rule.call)
             if number is not None:
-                rules.add_rule(action, number, *arguments)
-        return _exported(rules)
+                conditions = [_library_argument(pyseccomp, condition) for condition in rule.conditions]
+                program.add_rule(pyseccomp.ERRNO(rule.errno), number, *conditions)
+        return _exported(program)
     except OSError as error:
         raise SandboxUnavailable(f"The seccomp filter cannot be built: {error}.") from error
+
+
+def _library_argument(lib: ModuleType, condition: Condition) -> object:
+    if condition.test == "masked":
+        return lib.Arg(condition.argument, lib.MASKED_EQ, condition.mask, condition.value)
+    test = {"equal": lib.EQ, "unequal": lib.NE, "greater": lib.GT}[condition.test]
+    return lib.Arg(condition.argument, test, condition.value)
 
 
 def _library() -> ModuleType:
@@ -105,39 +184,15 @@ def _library() -> ModuleType:
         raise SandboxUnavailable("libseccomp is missing: install the package libseccomp2.") from error
 
 
-def _rules(lib: ModuleType) -> Iterator[tuple[int, str, tuple[object, ...]]]:
-    """Action, name of the call, conditions on its arguments."""
-    denied, no_family = lib.ERRNO(errno.EPERM), lib.ERRNO(errno.EAFNOSUPPORT)
-    for name in _DENIED:
-        yield denied, name, ()
-    for flag in _CLONE_NEW:
-        yield denied, "clone", (lib.Arg(0, lib.MASKED_EQ, flag, flag),)
-    yield (
-        lib.ERRNO(errno.ENOSYS),
-        "clone3",
-        (),
-    )  # its flags are behind a pointer; the C library then uses clone
-    for request in (_TIOCSTI, _TIOCLINUX):
-        yield denied, "ioctl", (lib.Arg(1, lib.MASKED_EQ, 0xFFFFFFFF, request),)
-    yield denied, "setrlimit", (lib.Arg(0, lib.MASKED_EQ, 0xFFFFFFFF, _RLIMIT_CORE),)
-    yield denied, "prlimit64", (lib.Arg(1, lib.MASKED_EQ, 0xFFFFFFFF, _RLIMIT_CORE), lib.Arg(2, lib.NE, 0))
-    for name in ("socket", "socketpair"):
-        yield no_family, name, (lib.Arg(0, lib.GT, _LAST_FAMILY),)
-        for family in range(_LAST_FAMILY + 1):
-            if family not in _FAMILIES:
-                yield no_family, name, (lib.Arg(0, lib.EQ, family),)
-        yield no_family, name, (lib.Arg(0, lib.EQ, socket.AF_NETLINK), lib.Arg(2, lib.NE, 0))
-
-
 def _number(lib: ModuleType, name: str) -> int | None:
     """None for a call that this machine does not have."""
     number: int = lib.resolve_syscall(lib.Arch.NATIVE, name)
     return _NUMBERS.get(name) if number == _UNKNOWN else number
 
 
-def _exported(rules: object) -> bytes:
+def _exported(program: object) -> bytes:
     fd = os.memfd_create("filter", os.MFD_CLOEXEC)
     with os.fdopen(fd, "w+b") as file:
-        rules.export_bpf(file)  # type: ignore[attr-defined]
+        program.export_bpf(file)  # type: ignore[attr-defined]
         file.seek(0)
         return file.read()

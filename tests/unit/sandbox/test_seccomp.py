@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -50,3 +51,13 @@ def test_without_libseccomp_there_is_no_sandbox(monkeypatch):
     monkeypatch.setattr(seccomp.importlib, "import_module", fail)
     with pytest.raises(SandboxUnavailable, match="libseccomp2"):
         seccomp.filter_program()
+
+
+def test_the_profile_for_docker_denies_what_the_filter_denies():
+    denied = seccomp.docker_profile()["syscalls"]
+    assert {name for entry in denied for name in entry["names"]} == {rule.call for rule in seccomp.rules()}
+    families = [entry["args"] for entry in denied if entry["names"] == ["socket"]]
+    assert [{"index": 0, "value": 16, "valueTwo": 0, "op": "SCMP_CMP_GT"}] in families, "AF_VSOCK is 40"
+    new_user = {"index": 0, "value": 0x10000000, "valueTwo": 0x10000000, "op": "SCMP_CMP_MASKED_EQ"}
+    assert [new_user] in [entry["args"] for entry in denied if entry["names"] == ["clone"]]
+    assert json.loads(json.dumps(denied)) == denied
