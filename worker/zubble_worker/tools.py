@@ -13,7 +13,7 @@ from zubble_queue import __version__, registry, sandboxes
 from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.model import Model
 from zubble_queue.contracts.record import WorkerInfo
-from zubble_queue.contracts.sandbox import SandboxProvider
+from zubble_queue.contracts.sandbox import SandboxProvider, Strength
 from zubble_queue.errors import CannotStart, OperatorError
 from zubble_queue.settings import LeaseSettings, Settings
 from zubble_queue.stores.redis import RedisStore
@@ -32,6 +32,8 @@ class Tools:
     providers: Mapping[str, SandboxProvider]
     """Only those the worker's settings allow."""
     lease: LeaseSettings
+    strengths: Mapping[str, Strength] = field(default_factory=dict)
+    """Backend to what its probe found here."""
     limits: Mapping[str, Provider] = field(default_factory=dict)
     """By model: what the provider's limits allow, shared with all other workers."""
     bell: Bell = field(default_factory=Bell)
@@ -43,9 +45,9 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
     Raises:
         OperatorError: One of them is not to be had; the message says which and what to do.
     """
-    providers = await _providers(settings)
+    providers, strengths = await _providers(settings)
     models = _models(settings)
-    info = _info(settings, models, providers)
+    info = _info(settings, models, strengths)
     store = await connect(settings)
     tools = Tools(
         worker_id=info.worker_id,
@@ -54,6 +56,7 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
         models=models,
         providers=providers,
         lease=settings.lease,
+        strengths=strengths,
         limits={name: Provider(store, name, settings.models[name]) for name in models},
     )
     return tools, info
@@ -72,17 +75,18 @@ async def connect(settings: Settings) -> RedisStore:
     )
 
 
-async def _providers(settings: Settings) -> dict[str, SandboxProvider]:
+async def _providers(settings: Settings) -> tuple[dict[str, SandboxProvider], dict[str, Strength]]:
     """The sandboxes this worker allows; each must work here, or the worker does not start (invariant 3)."""
     providers: dict[str, SandboxProvider] = {}
+    strengths: dict[str, Strength] = {}
     for name in settings.worker.sandboxes:
         provider = sandboxes.provider(settings, name)
         probe = await provider.probe()
         if not probe.available:
             raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")
         await provider.reap()
-        providers[name] = provider
-    return providers
+        providers[name], strengths[name] = provider, probe.strength
+    return providers, strengths
 
 
 def _models(settings: Settings) -> dict[str, Model]:
@@ -94,7 +98,7 @@ def _models(settings: Settings) -> dict[str, Model]:
     return models
 
 
-def _info(settings: Settings, models: dict[str, Model], providers: dict[str, SandboxProvider]) -> WorkerInfo:
+def _info(settings: Settings, models: Mapping[str, Model], strengths: Mapping[str, Strength]) -> WorkerInfo:
     host = socket.gethostname()
     return WorkerInfo(
         worker_id=f"{host}-{os.getpid()}-{secrets.token_hex(3)}",
@@ -105,7 +109,8 @@ def _info(settings: Settings, models: dict[str, Model], providers: dict[str, San
         busy=0,
         pools=settings.worker.pools,
         models={name: settings.models[name].public_hash() for name in models},
-        sandboxes=tuple(providers),
+        sandboxes=tuple(strengths),
+        strengths=strengths,
         feeder=settings.worker.feeder,
         started_at=time.time(),
     )

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Self
 
 from zubble_queue.artifacts import ArtifactStore
-from zubble_queue.contracts.envelope import FileEntry, SandboxRequest, TaskEnvelope
+from zubble_queue.contracts.envelope import FileEntry, TaskEnvelope
 from zubble_queue.contracts.record import Claim
-from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxProvider, SandboxSpec
+from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxSpec
 from zubble_queue.errors import JobError
 from zubble_worker import worktree
 from zubble_worker.books import snapshot_bytes
 from zubble_worker.check import SandboxChecker
+from zubble_worker.policy import provider_for
 from zubble_worker.tools import Tools
 
 
@@ -32,7 +33,7 @@ class Workplace:
         """Raises JobError (not allowed, files that do not fit) or SandboxUnavailable; leaves nothing then."""
         started = time.monotonic()
         envelope = claim.envelope
-        provider = _provider(envelope.sandbox, tools)
+        provider = provider_for(envelope.sandbox, tools)
         hidden = {entry.path: await tools.artifacts.aget(entry.blob) for entry in envelope.verify.files}
         sandbox = await provider.open(_spec(claim, tools.worker_id))
         try:
@@ -54,16 +55,6 @@ class Workplace:
         if not self.checker.snapshot:
             return worktree.Changes()
         return worktree.changes(self.before, worktree.files_in(self.checker.snapshot))
-
-
-def _provider(asked: SandboxRequest, tools: Tools) -> SandboxProvider:
-    """The sandbox that was asked for, where the worker's settings allow it (invariant 3)."""
-    if asked.backend not in tools.providers:
-        allowed = ", ".join(sorted(tools.providers)) or "none"
-        raise JobError(f"sandbox {asked.backend!r} is not allowed on this worker (allowed: {allowed})")
-    if asked.network != "none":
-        raise JobError(f"sandbox.network {asked.network!r} is not allowed on this worker (allowed: none)")
-    return tools.providers[asked.backend]
 
 
 def _spec(claim: Claim, owner: str) -> SandboxSpec:

@@ -9,7 +9,8 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.memory import MemoryMode
-from zubble_queue.contracts.need import Need
+from zubble_queue.contracts.need import Need, sandbox_need
+from zubble_queue.contracts.sandbox import NetworkMode, Strength
 from zubble_queue.contracts.task import LoopBudget, TaskInput
 
 ENVELOPE_VERSION: Final = 1
@@ -22,7 +23,6 @@ POOL_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 _FROZEN: Final = ConfigDict(strict=True, frozen=True, extra="forbid")
 
 Level = Literal["off", "low", "medium", "xhigh"]
-NetworkMode = Literal["none", "allowlist", "open"]
 
 
 class BlobRef(BaseModel):
@@ -57,12 +57,19 @@ class SandboxRequest(BaseModel):
     model_config = _FROZEN
 
     backend: str = Field(default="bubblewrap", pattern=POOL_PATTERN)
+    min_strength: Strength = "none"
+    """Only workers whose probe found the backend that strong are given the task."""
     network: NetworkMode = "none"
     memory_mb: int = Field(default=1_024, ge=16, le=1_048_576)
     work_mb: int = Field(default=256, ge=1, le=1_048_576)
     """Size of the work tree's file system."""
     pids: int = Field(default=256, ge=4, le=32_768)
     command_timeout_seconds: int = Field(default=30, ge=1, le=3_600)
+
+    @property
+    def need(self) -> str:
+        """What the worker must offer, as in `bubblewrap` or `bubblewrap:limits`."""
+        return sandbox_need(self.backend, self.min_strength)
 
 
 class VerifySpec(BaseModel):
@@ -140,7 +147,7 @@ class TaskEnvelope(BaseModel):
     @property
     def need(self) -> Need:
         """What a worker must offer to be given the task."""
-        return Need(self.pool, self.sandbox.backend, self.model)
+        return Need(self.pool, self.sandbox.need, self.model)
 
     def header(self, *, epoch: int, round_: int = 1) -> Header:
         return Header(
@@ -153,7 +160,7 @@ class TaskEnvelope(BaseModel):
             task_type=self.task_type,
             model=self.model,
             pool=self.pool,
-            sandbox=self.sandbox.backend,
+            sandbox=self.sandbox.need,
             budget=self.budget,
             labels=self.labels,
         )
@@ -177,6 +184,7 @@ class Header(BaseModel):
     model: str = ""
     pool: str = "default"
     sandbox: str = "bubblewrap"
+    """`SandboxRequest.need`: the backend, and the strength where one is demanded."""
     budget: LoopBudget = LoopBudget()
     labels: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
 

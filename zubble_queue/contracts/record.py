@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, Strict
 from zubble_queue.contracts.ending import Ending, Usage
 from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
 from zubble_queue.contracts.frozen import FrozenMap
-from zubble_queue.contracts.need import Need
+from zubble_queue.contracts.need import Need, sandbox_offers
+from zubble_queue.contracts.sandbox import Strength
 from zubble_queue.contracts.tuning import Tuning
 
 _VIEW = ConfigDict(frozen=True, extra="forbid")
@@ -166,13 +167,20 @@ class WorkerInfo(BaseModel):
     models: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
     """Name to the non-secret hash of its definition."""
     sandboxes: Annotated[tuple[str, ...], Strict(strict=False)] = ()
+    strengths: FrozenMap[str, Strength] = Field(default_factory=dict, validate_default=True)
+    """Backend to what its probe found; `none` where it is left out."""
     feeder: bool = True
     started_at: float = 0.0
 
     @property
     def needs(self) -> tuple[str, ...]:
         """Keys of the needs it serves; each has a queue of messages of its own."""
-        return tuple(sorted(Need(*need).key for need in product(self.pools, self.sandboxes, self.models)))
+        sandboxes = [
+            offer
+            for name in self.sandboxes
+            for offer in sandbox_offers(name, self.strengths.get(name, "none"))
+        ]
+        return tuple(sorted(Need(*need).key for need in product(self.pools, sandboxes, self.models)))
 
 
 @dataclass(frozen=True, slots=True)

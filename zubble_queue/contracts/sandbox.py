@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
-from zubble_queue.contracts.envelope import NetworkMode
-
 WORK_DIR: Final = "/work"
 """The work tree inside every sandbox; `local` maps it to a temporary folder."""
 VERIFY_DIR: Final = "/verify"
@@ -16,6 +14,7 @@ OUTPUT_HEAD_BYTES: Final = 65_536
 OUTPUT_TAIL_BYTES: Final = 65_536
 MIB: Final = 1_048_576
 
+NetworkMode = Literal["none", "allowlist", "open"]
 Strength = Literal["none", "namespaces", "limits", "kernel"]
 """What holds a command in, each including the ones before it.
 
@@ -25,6 +24,11 @@ kernel of its own (gVisor, Kata).
 """
 STRENGTHS: Final[tuple[Strength, ...]] = ("none", "namespaces", "limits", "kernel")
 """Weakest first."""
+
+
+def holds(found: Strength, demanded: Strength) -> bool:
+    """Whether a sandbox is strong enough."""
+    return STRENGTHS.index(found) >= STRENGTHS.index(demanded)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from zubble_queue.contracts.budget import AccountKind, BudgetView
 from zubble_queue.contracts.ending import MICRO, Ending, Usage
 from zubble_queue.contracts.envelope import Header, TaskEnvelope
+from zubble_queue.contracts.need import sandbox_need
 from zubble_queue.contracts.record import BatchInfo, BatchView, PastRound, TaskState, TaskView
 from zubble_queue.contracts.task import LoopBudget
 from zubble_queue.contracts.tuning import Tuning
@@ -82,7 +83,7 @@ def task_arguments(letter: Letter) -> tuple[str, str, str, str]:
         str(budget.max_tokens),
         str(micro_usd(budget.max_spend_usd)),
         str(budget.max_wallclock_seconds),
-        f"{envelope.pool}/{envelope.sandbox.backend}/",
+        f"{envelope.pool}/{envelope.sandbox.need}/",
     )
     return "\n".join(facts), envelope.source_id, envelope.model, letter.text
 
@@ -207,7 +208,7 @@ def header(row: Sequence[Any]) -> Header | None:
             task_type=raw["task_type"],
             model=raw["model"],
             pool=raw["pool"],
-            sandbox=raw["sandbox"]["backend"],
+            sandbox=sandbox_need(raw["sandbox"]["backend"], raw["sandbox"].get("min_strength", "none")),
             budget=LoopBudget.model_validate(raw["budget"]),
             labels=raw["labels"],
         )

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from zubble_queue.contracts.record import BatchInfo, Reaped, WorkerInfo
+from zubble_queue.feeder import offers
 
 
 def worker(worker_id, slots=4, **fields):
@@ -18,6 +19,21 @@ async def test_a_header_says_who_the_task_is_and_nothing_it_contains(world):
     assert header == wanted.header(epoch=1)
     assert "secret text" not in header.model_dump_json()
     assert header.message_id == f"{wanted.task_id}.1.1"
+
+
+async def test_a_task_that_demands_a_strength_waits_for_a_worker_that_found_it(world):
+    await world.submit("strong", sandbox={"min_strength": "limits"})
+    await world.submit("weak")
+    model = world.envelope("b", "weak").model
+    serves = {"models": {model: "h"}, "sandboxes": ("bubblewrap",)}
+    weak = worker("w", **serves, strengths={"bubblewrap": "namespaces"})
+    strong = worker("s", **serves, strengths={"bubblewrap": "kernel"})
+
+    first = await world.store.announce(5, offers([weak]))
+    second = await world.store.announce(5, offers([strong]))
+
+    assert [header.source_id for header in first] == ["weak"]
+    assert [(header.source_id, header.sandbox) for header in second] == [("strong", "bubblewrap:limits")]
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3, 250])

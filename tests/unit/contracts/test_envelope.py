@@ -76,6 +76,7 @@ def test_what_does_not_decide_how_a_task_runs_does_not_change_its_hash(
         {"level": "low"},
         {"temperature": 0.5},
         {"sandbox": {"memory_mb": 512}},
+        {"sandbox": {"min_strength": "limits"}},
         {"verify": {"timeout_seconds": 60}},
         {"verify_each_step": True},
         {"preflight": "off"},
@@ -113,6 +114,13 @@ def test_a_message_is_named_by_task_attempt_and_push(make_envelope: Make):
 def test_a_header_survives_the_wire(make_envelope: Make):
     header = make_envelope(labels={"set": "a"}).header(epoch=1)
     assert Header.model_validate_json(header.model_dump_json()) == header
+
+
+def test_a_demanded_strength_is_part_of_the_need_and_none_is_not(make_envelope: Make):
+    strong = make_envelope(sandbox={"min_strength": "kernel"})
+    assert strong.header(epoch=1).need == strong.need
+    assert strong.need.sandbox == "bubblewrap:kernel"
+    assert make_envelope(sandbox={"min_strength": "none"}).need == make_envelope().need
 
 
 @pytest.mark.parametrize("batch", ["", ".hidden", "a/b", "a b", "a:b", "x" * 101, "a\n", "{a}"])

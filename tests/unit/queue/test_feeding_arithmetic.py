@@ -1,6 +1,6 @@
 import pytest
 
-from zubble_queue.contracts.need import Offer
+from zubble_queue.contracts.need import Need, Offer
 from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.feeder import Contact, offers
 
@@ -61,6 +61,25 @@ def test_workers_that_serve_other_needs_are_offered_apart():
 
 def test_a_worker_without_a_sandbox_or_a_model_serves_nothing():
     assert worker(4, 0, models={}).needs == worker(4, 0, sandboxes=()).needs == ()
+
+
+def test_a_worker_serves_every_strength_up_to_the_one_it_found():
+    found = worker(1, 0, sandboxes=("bubblewrap", "local"), strengths={"bubblewrap": "limits"})
+
+    assert found.needs == (
+        "default/bubblewrap/m",
+        "default/bubblewrap:limits/m",
+        "default/bubblewrap:namespaces/m",
+        "default/local/m",
+    )
+    assert {Need.of(key).key for key in found.needs} == set(found.needs)
+
+
+@pytest.mark.parametrize("key", ["gpu/bubblewrap:kernel/meta/llama", "default/pod/m"])
+def test_a_need_is_read_from_its_key_whatever_the_model_is_called(key):
+    need = Need.of(key)
+
+    assert (need.key, need.model) == (key, key.split("/", 2)[2])
 
 
 def test_before_the_first_answer_there_was_no_contact(contact):

@@ -1,0 +1,46 @@
+"""What a worker refuses at the claim, whoever let the task pass before."""
+
+from __future__ import annotations
+
+import pytest
+
+from zubble_queue.artifacts import ArtifactStore
+from zubble_queue.contracts.envelope import SandboxRequest
+from zubble_queue.errors import JobError
+from zubble_queue.settings import LeaseSettings
+from zubble_sandbox.local import LocalProvider
+from zubble_worker.policy import provider_for
+from zubble_worker.tools import Tools
+
+
+def tools(tmp_path, **strengths):
+    return Tools(
+        worker_id="w",
+        store=None,
+        artifacts=ArtifactStore(str(tmp_path)),
+        models={},
+        providers=dict.fromkeys(strengths, LocalProvider()),
+        strengths={name: strength for name, strength in strengths.items() if strength},
+        lease=LeaseSettings(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"backend": "docker"}, r"sandbox 'docker' is not allowed on this worker \(allowed: bare, cell\)"),
+        ({"backend": "cell", "min_strength": "kernel"}, r"min_strength 'kernel' .* 'cell' .* \('limits'\)"),
+        ({"backend": "bare", "min_strength": "namespaces"}, r"min_strength 'namespaces' .* \('none'\)"),
+        ({"backend": "cell", "network": "open"}, r"sandbox\.network 'open' is not allowed"),
+    ],
+)
+def test_what_goes_beyond_what_the_worker_allows_or_offers_is_refused(tmp_path, asked, sentence):
+    with pytest.raises(JobError, match=sentence):
+        provider_for(SandboxRequest(**asked), tools(tmp_path, cell="limits", bare=None))
+
+
+@pytest.mark.parametrize("least", ["none", "namespaces", "limits"])
+def test_a_sandbox_that_is_strong_enough_is_opened(tmp_path, least):
+    here = tools(tmp_path, cell="limits")
+
+    assert provider_for(SandboxRequest(backend="cell", min_strength=least), here) is here.providers["cell"]
