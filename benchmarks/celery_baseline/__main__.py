@@ -7,16 +7,13 @@ The options are those of script/chaos. It has no exit code for what it finds: it
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.celery_baseline.judge import judge
 from benchmarks.celery_baseline.place import FAULTS, Baseline
+from benchmarks.chaos.ground import on_ground
 from benchmarks.chaos.options import Options
 from benchmarks.chaos.pacing import Course, inject, until_finished
 from benchmarks.chaos.plan import SUBMITTING, draw
@@ -28,15 +25,7 @@ _MICRO = 1_000_000
 
 def main() -> int:
     options = Options.read(None, program="python -m benchmarks.celery_baseline", description=__doc__)
-    with contextlib.ExitStack() as stack:
-        temporary = tempfile.TemporaryDirectory(prefix="zubble-base-")
-        folder = Path(options.keep or stack.enter_context(temporary))
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            found = asyncio.run(run(options, folder.absolute()))
-        except RuntimeError as problem:
-            print(problem, file=sys.stderr)
-            return 2
+    found = on_ground(options, run)
     print(json.dumps(found) if options.json else "\n".join(f"{name}: {found[name]}" for name in found))
     return 0
 

@@ -6,28 +6,16 @@ once, no attempt wrote without its lease, and nothing was paid off the books: do
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import sys
-import tempfile
-from pathlib import Path
 
 from benchmarks.chaos import campaign, report
+from benchmarks.chaos.ground import on_ground
 from benchmarks.chaos.options import Options
 
 
 def main() -> int:
     options = Options.read(None, program="script/chaos", description=__doc__)
-    with contextlib.ExitStack() as stack:
-        temporary = tempfile.TemporaryDirectory(prefix="zubble-chaos-")
-        folder = Path(options.keep or stack.enter_context(temporary))
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            outcome = asyncio.run(campaign.run(options, folder.absolute()))
-        except RuntimeError as problem:
-            print(problem, file=sys.stderr)
-            return 2
+    outcome = on_ground(options, campaign.run)
     found = report.values(options, outcome)
     report.show(found, outcome.verdict)
     if options.json:

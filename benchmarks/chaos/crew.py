@@ -132,6 +132,10 @@ class Crew:
         worker.held = worker.sentenced = True
         worker.send(signal.SIGKILL)
 
+    def knows(self, pid: int) -> bool:
+        """Whether such a worker fills a place: what one has sent may arrive after its end."""
+        return any(worker.pid == pid for worker in self.workers)
+
     def by_pid(self, pid: int) -> Worker:
         return next(worker for worker in self.workers if worker.pid == pid)
 

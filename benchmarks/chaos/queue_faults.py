@@ -56,7 +56,7 @@ async def submit_retried(site: Site) -> str:
     side: Side = site.chance.choice(("request", "reply"))
     began = time.time()
     first = await site.submit(file, url=site.tap.url)
-    trap = Trap(sha_of("add_tasks"), side, lambda _: None, pid=first.pid)
+    trap = Trap(sha_of("add_tasks"), side, lambda _: None, wants=lambda pid: pid == first.pid)
     if not await site.tap.catch(trap, _HELD_SECONDS):
         first.kill()
         raise NoTarget("the submission did not reach the server in time")

@@ -39,6 +39,8 @@ def values(options: Options, outcome: Outcome) -> dict[str, Any]:
         "recovery_p95_seconds_server_away": _rounded(percentile(verdict.slow_recoveries, 0.95)),
         "recoveries_server_away": len(verdict.slow_recoveries),
         "attempts": verdict.attempts,
+        "attempts_charged": sum(verdict.charged.values()),
+        "agents_restarted": sum(verdict.started_over.values()),
         "started_over": dict(sorted(verdict.started_over.items())),
         "charged": {kind: count for kind, count in sorted(verdict.charged.items()) if count},
         "workers_died_uninvited": {str(code): count for code, count in outcome.uninvited.items()},

@@ -30,6 +30,10 @@ def sha_of(script: str) -> bytes:
     return hashlib.sha1(dict(scripts.sources())[script].encode()).hexdigest().encode()
 
 
+def _anybody(_pid: int) -> bool:
+    return True
+
+
 @dataclass(eq=False)
 class Trap:
     """Springs once."""
@@ -38,14 +42,16 @@ class Trap:
     side: Side
     spring: Callable[[int], None]
     """Called with the process id the moment the trap springs."""
-    pid: int | None = None
-    """Only for this process."""
+    wants: Callable[[int], bool] = _anybody
+    """Only for such processes, by their ids."""
     mark: bytes = b""
     """Only a command that holds these bytes as well."""
     sprung: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     """Set it to let what is held pass after all."""
     caught: int = 0
+    off: bool = False
+    """Its time is over."""
 
 
 class Tap:
@@ -77,7 +83,7 @@ class Tap:
         try:
             await asyncio.wait_for(trap.sprung.wait(), seconds)
         except TimeoutError:
-            self._traps.remove(trap)
+            trap.off = True
             return False
         return True
 
@@ -137,13 +143,16 @@ class _Wire:
             await writer.drain()
 
     def _sprung_by(self, seen: bytes) -> Trap | None:
+        self._traps[:] = [trap for trap in self._traps if not trap.off]
         for trap in self._traps:
-            if trap.sha in seen and trap.mark in seen and trap.pid in {None, self._pid}:
+            if trap.sha in seen and trap.mark in seen and trap.wants(self._pid):
                 self._traps.remove(trap)
                 return trap
         return None
 
     async def _hold(self, trap: Trap) -> None:
+        if trap.off:
+            return
         trap.caught = self._pid
         trap.spring(self._pid)
         trap.sprung.set()

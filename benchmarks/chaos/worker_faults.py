@@ -47,7 +47,12 @@ async def stopped(site: Place) -> str:
 
 async def stopped_before_call(site: Site) -> str:
     """The same at the worst moment: the call is reserved and announced, and about to be made."""
-    trap = Trap(sha_of("append"), "reply", lambda pid: site.crew.by_pid(pid).send(signal.SIGSTOP), mark=_CALL)
+    trap = Trap(
+        *(sha_of("append"), "reply"),
+        lambda pid: site.crew.by_pid(pid).send(signal.SIGSTOP),
+        wants=site.crew.knows,
+        mark=_CALL,
+    )
     if not await site.tap.catch(trap, _TRAP_LEASES * site.lease):
         raise NoTarget("no call was announced through the tap within four leases")
     trap.released.set()
@@ -81,7 +86,11 @@ async def clocks_apart(site: Place) -> str:
 
 async def _killed_in(site: Site, script: str, kind: str) -> str:
     side: Side = site.chance.choice(("request", "reply"))
-    trap = Trap(sha_of(script), side, lambda pid: site.crew.kill(site.crew.by_pid(pid), kind))
+    trap = Trap(
+        *(sha_of(script), side),
+        lambda pid: site.crew.kill(site.crew.by_pid(pid), kind),
+        wants=site.crew.knows,
+    )
     if not await site.tap.catch(trap, _TRAP_LEASES * site.lease):
         raise NoTarget(f"no {script} came through the tap within four leases")
     return f"{script} withheld" if side == "request" else f"{script} done, its answer withheld"

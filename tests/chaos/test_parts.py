@@ -10,12 +10,15 @@ import time
 
 import pytest
 
-from benchmarks.chaos import aof, clocks
+from benchmarks.chaos import aof, campaign, clocks
 from benchmarks.chaos.faults import FAULTS
+from benchmarks.chaos.ground import on_ground
 from benchmarks.chaos.options import Options
 from benchmarks.chaos.plan import MATRIX, SUBMITTING, draw
 from benchmarks.chaos.tap import Tap, Trap
 from benchmarks.chaos.work import task_lines
+
+from .conftest import ROOT
 
 SHA = b"0123456789abcdef0123456789abcdef01234567"
 
@@ -58,6 +61,42 @@ def test_numbers_that_make_no_campaign_are_refused(capsys):
     with pytest.raises(SystemExit):
         Options.read(["--tasks", "0"], program="chaos", description="")
     assert "at least 1" in capsys.readouterr().err
+
+
+def test_a_folder_that_holds_something_of_an_earlier_campaign_is_refused(tmp_path, capsys):
+    (tmp_path / "redis.sock").touch()
+    options = Options.read(["--keep", str(tmp_path)], program="chaos", description="")
+
+    with pytest.raises(SystemExit) as left:
+        on_ground(options, campaign.run)
+
+    assert left.value.code == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert [left.name for left in tmp_path.iterdir()] == ["redis.sock"]
+
+
+def test_a_campaign_that_is_told_to_end_takes_everything_down_first():
+    program = """
+import asyncio
+from benchmarks.chaos.ground import on_ground
+from benchmarks.chaos.ground import on_ground
+from benchmarks.chaos.options import Options
+
+async def run(options, folder):
+    try:
+        print("up", flush=True)
+        await asyncio.sleep(600)
+    finally:
+        await asyncio.sleep(0.01)
+        print("taken down", folder.is_dir(), flush=True)
+
+on_ground(Options.read([], program="chaos", description=""), run)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE) as running:
+        assert running.stdout.readline() == b"up\n"
+        running.terminate()
+        assert running.stdout.read() == b"taken down True\n"
+    assert running.returncode == 130
 
 
 def test_a_wrong_clock_is_wrong_by_ten_minutes_and_sleeps_as_long_as_others(tmp_path, missing_part):
@@ -144,8 +183,15 @@ async def test_a_command_that_comes_in_pieces_is_caught_all_the_same(echo):
     assert echo.heard == []
 
 
+async def test_a_trap_whose_time_is_over_holds_nothing(echo):
+    trap = Trap(SHA, "reply", pytest.fail)
+    assert not await echo.tap.catch(trap, 0.01)
+
+    assert (await echo.asked(b"evalsha " + SHA + b"\n")).startswith(b"EVALSHA")
+
+
 async def test_a_trap_for_another_process_lets_everything_pass_and_runs_out(echo):
-    trap = Trap(SHA, "request", lambda _: None, pid=1)
+    trap = Trap(SHA, "request", lambda _: None, wants=lambda pid: pid == 1)
     catching = asyncio.create_task(echo.tap.catch(trap, 1.0))
     await asyncio.sleep(0)
 

@@ -33,14 +33,19 @@ BATCH = "batch"
 SECRET = "sk-canary-7f3a9c"
 
 
-async def wait_until(condition: Callable[[], Awaitable[Any]], description: str, seconds: float = 60) -> Any:
-    """The first truthy answer; fails by name when there is none."""
+async def wait_until(
+    condition: Callable[[], Awaitable[Any]],
+    description: str,
+    seconds: float = 60,
+    evidence: Callable[[], str] = str,
+) -> Any:
+    """The first truthy answer; fails by name, and with the evidence there then is, when there is none."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if answer := await condition():
             return answer
         await asyncio.sleep(0.05)
-    pytest.fail(f"not within {seconds} s: {description}")
+    pytest.fail(f"not within {seconds} s: {description}\n{evidence()}")
 
 
 def _toml(tables: dict[str, Any], prefix: str = "") -> str:
@@ -126,7 +131,7 @@ class Installation:
             view = await self.store.task(task_id)
             return view if view.state is TaskState.SEALED else None
 
-        view: TaskView = await wait_until(is_sealed, f"{name} is sealed\n{self.log()}", seconds)
+        view: TaskView = await wait_until(is_sealed, f"{name} is sealed", seconds, self.log)
         return view
 
     def server_pid(self) -> int:
