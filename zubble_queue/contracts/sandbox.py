@@ -58,8 +58,17 @@ class SandboxSpec:
     """Whether processes that a command leaves behind live on until the sandbox ends."""
     linger_seconds: float = 0.0
     """How long the sandbox outlives the connection to its worker, to be adopted by `attach`."""
+    work_dir: str | None = WORK_DIR
+    """Where commands find the work tree; None for the image's own working directory, /work without one. What
+    the image holds there is what the work tree begins with. In `cwd` and in paths /work means it anyhow."""
+    verify_dir: str = VERIFY_DIR
     readonly_files: Mapping[str, bytes] = field(default_factory=dict)
-    """Absolute path below /verify to content; commands cannot change them."""
+    """Absolute path below `verify_dir` to content; commands cannot change them, but may run them."""
+    scratch: tuple[str, ...] = ()
+    """Further folders that begin empty and that commands may write to, `tmp_bytes` for all that share their
+    first part; no part of the work tree. Their files can be read by their absolute path."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Added to the environment of every command."""
     max_life_seconds: float = 7_200.0
     """The sandbox ends itself after this, whatever became of its worker."""
 
