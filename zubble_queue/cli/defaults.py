@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, get_args
 from zubble_queue import registry
 from zubble_queue.cli import models
 from zubble_queue.contracts.envelope import POOL_PATTERN, Level, SandboxRequest
+from zubble_queue.contracts.hosts import MAX_HOSTS, host_pattern
 from zubble_queue.contracts.identity import BATCH_NAME_PATTERN
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.record import MOST_USD, OnCeiling
+from zubble_queue.contracts.sandbox import STRENGTHS, NetworkMode
 from zubble_queue.contracts.submission import TaskDefaults
 from zubble_queue.errors import BadInput, UnknownName
 
@@ -30,6 +32,9 @@ def task_defaults(
     level: str | None = None,
     temperature: float | None = None,
     sandbox: str | None = None,
+    min_strength: str | None = None,
+    network: str | None = None,
+    allow_hosts: Sequence[str] = (),
     repeats: int = 1,
     memory: str | None = None,
     pool: str | None = None,
@@ -45,6 +50,8 @@ def task_defaults(
         *_problems(batch, model, level, temperature, memory),
         *_name_problems("--tenant", tenant),
         *_pool_problems(pool),
+        *_strength_problems(min_strength),
+        *_network_problems(network, allow_hosts),
     ]
     if problems:
         raise BadInput(problems)
@@ -54,7 +61,9 @@ def task_defaults(
         level=level or "off",  # type: ignore[arg-type]  # checked above
         temperature=temperature or 0.0,
         budget=budget,
-        sandbox=sandbox_request(sandbox),
+        sandbox=sandbox_request(sandbox, network, allow_hosts).model_copy(
+            update={"min_strength": min_strength or "none"}
+        ),
         repeats=repeats,
         memory=memory or "write",  # type: ignore[arg-type]  # checked above
         pool=pool or "default",
@@ -88,12 +97,23 @@ def endpoint(model: str, url: str | None, price: str | None, api_key_env: str | 
     return None
 
 
-def sandbox_request(backend: str | None) -> SandboxRequest:
-    """The request for a backend, by default for the one that isolates. Raises UnknownName."""
+def sandbox_request(
+    backend: str | None, network: str | None = None, allow_hosts: Sequence[str] = ()
+) -> SandboxRequest:
+    """The request for a backend, by default for the one that isolates, and for a network, by default none.
+
+    Raises UnknownName or BadInput.
+    """
     known = registry.names("sandbox")
     if backend is not None and backend not in known:
         raise UnknownName("sandbox", backend, known)
-    return SandboxRequest() if backend is None else SandboxRequest(backend=backend)
+    if problems := list(_network_problems(network, allow_hosts)):
+        raise BadInput(problems)
+    return SandboxRequest(
+        backend=backend or SandboxRequest().backend,
+        network=network or ("allowlist" if allow_hosts else "none"),  # type: ignore[arg-type]  # checked above
+        allowed_hosts=tuple(allow_hosts),
+    )
 
 
 def _problems(
@@ -120,6 +140,25 @@ def _name_problems(flag: str, name: str) -> Iterator[str]:
 def _pool_problems(pool: str | None) -> Iterator[str]:
     if pool is not None and not re.fullmatch(POOL_PATTERN, pool):
         yield "--pool must be 1 to 64 lower-case letters, digits, dots, dashes or underscores, no sign first."
+
+
+def _network_problems(network: str | None, allow_hosts: Sequence[str]) -> Iterator[str]:
+    if network is not None and network not in get_args(NetworkMode):
+        yield f"--network must be one of {', '.join(get_args(NetworkMode))}, not {network!r}."
+    elif network not in {None, "allowlist"} and allow_hosts:
+        yield f"--allow-host needs --network allowlist, not {network}."
+    if len(allow_hosts) > MAX_HOSTS:
+        yield f"--allow-host can be given at most {MAX_HOSTS} times."
+    for host in allow_hosts:
+        try:
+            host_pattern(host)
+        except ValueError as wrong:
+            yield f"--allow-host {wrong}."
+
+
+def _strength_problems(strength: str | None) -> Iterator[str]:
+    if strength is not None and strength not in STRENGTHS:
+        yield f"--min-strength must be one of {', '.join(STRENGTHS)}, not {strength!r}."
 
 
 def _label_pairs(pairs: Sequence[str]) -> Iterator[tuple[str, str]]:

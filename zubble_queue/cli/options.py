@@ -16,6 +16,28 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="A model defined in zubble.toml.")]
 Sandbox = Annotated[str | None, typer.Option("--sandbox", metavar="NAME", help="Where commands run.")]
+Network = Annotated[
+    str | None,
+    typer.Option(
+        "--network", metavar="none|allowlist|open", help="What commands may reach; by default none."
+    ),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="HOST",
+        help="With an allow-list: a host, or *.NAME for all below; repeatable.",
+    ),
+]
+MinStrength = Annotated[
+    str | None,
+    typer.Option(
+        "--min-strength",
+        metavar="none|namespaces|limits|kernel",
+        help="Only workers whose sandbox is that strong run the tasks.",
+    ),
+]
 Level = Annotated[
     str | None, typer.Option("--level", metavar="off|low|medium|xhigh", help="Thinking level of the model.")
 ]

@@ -124,7 +124,7 @@ def _default_name(plan: Plan) -> str:
         str(defaults.temperature),
         defaults.memory,
         defaults.pool,
-        defaults.sandbox.model_dump_json(),
+        defaults.sandbox.model_dump_json(exclude_defaults=True),
         defaults.budget.model_dump_json(),
     )
 

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.frozen import FrozenMap
+from zubble_queue.contracts.hosts import AllowedHosts
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.need import Need, sandbox_need
 from zubble_queue.contracts.sandbox import NetworkMode, Strength
@@ -51,7 +52,23 @@ class FileEntry(BaseModel):
         return self
 
 
-class SandboxRequest(BaseModel):
+class NetworkRequest(BaseModel):
+    """What the commands of a phase may reach; the worker's settings may refuse it."""
+
+    model_config = _FROZEN
+
+    network: NetworkMode = "none"
+    allowed_hosts: AllowedHosts = ()
+    """For `allowlist`: names, and `*.name` for every name below one. None at all: nothing is reached."""
+
+    @model_validator(mode="after")
+    def _has_one_policy(self) -> Self:
+        if self.allowed_hosts and self.network != "allowlist":
+            raise ValueError(f"allowed_hosts need network 'allowlist', not {self.network!r}")
+        return self
+
+
+class SandboxRequest(NetworkRequest):
     """What the task asks of the place where its commands run; the worker's settings may refuse it."""
 
     model_config = _FROZEN
@@ -59,7 +76,6 @@ class SandboxRequest(BaseModel):
     backend: str = Field(default="bubblewrap", pattern=POOL_PATTERN)
     min_strength: Strength = "none"
     """Only workers whose probe found the backend that strong are given the task."""
-    network: NetworkMode = "none"
     memory_mb: int = Field(default=1_024, ge=16, le=1_048_576)
     work_mb: int = Field(default=256, ge=1, le=1_048_576)
     """Size of the work tree's file system."""
@@ -72,8 +88,11 @@ class SandboxRequest(BaseModel):
         return sandbox_need(self.backend, self.min_strength)
 
 
-class VerifySpec(BaseModel):
-    """How a claim of done is checked (design: section 3.6). The agent never sees these files."""
+class VerifySpec(NetworkRequest):
+    """How a claim of done is checked (design: section 3.6). The agent never sees these files.
+
+    The check has a network of its own, by default none, whatever the agent's commands have.
+    """
 
     model_config = _FROZEN
 

@@ -76,6 +76,9 @@ class VerifyLine(BaseModel):
     """Mounted read-only at /verify."""
     timeout_seconds: int = 120
     location: Literal["copy"] = "copy"
+    network: str = "none"
+    """The check's own; the agent's commands have that of `sandbox`."""
+    allowed_hosts: Annotated[tuple[str, ...], Strict(strict=False)] = ()
 
 
 class TaskLine(BaseModel):
@@ -143,11 +146,13 @@ class Builder:
             "files": checked.entries("verify.files.", task.verify.files, blobs),
             "timeout_seconds": task.verify.timeout_seconds,
             "location": task.verify.location,
+            "network": task.verify.network,
+            "allowed_hosts": task.verify.allowed_hosts,
         }
         defaults = self._defaults
         return {
             "budget": checked.changed(defaults.budget, "budget.", task.budget),
-            "sandbox": checked.changed(defaults.sandbox, "sandbox.", task.sandbox),
+            "sandbox": checked.changed(defaults.sandbox, "sandbox.", _own_network(task.sandbox)),
             "files": checked.entries("files.", task.files, blobs),
             "instructions": _instructions(task.instructions, blobs),
             "verify": checked.part(VerifySpec, "verify.", verify),
@@ -239,6 +244,13 @@ def _problems(task: TaskLine) -> Iterator[str]:
             f"instructions: about {tokens} tokens with the description, more than "
             f"context_budget_tokens ({task.context_budget_tokens})."
         )
+
+
+def _own_network(sandbox: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The hosts of the flags are for an allow-list, not for a task that names another network."""
+    if sandbox.get("network", "allowlist") == "allowlist":
+        return sandbox
+    return {"allowed_hosts": (), **sandbox}
 
 
 def _instructions(text: str, blobs: dict[str, bytes]) -> str | BlobRef:

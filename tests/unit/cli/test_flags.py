@@ -39,6 +39,19 @@ def folder(tmp_path, monkeypatch):
         (["--sandbox", "cage"], "Unknown sandbox 'cage'; known: bubblewrap, local."),
         (["--env", "cage"], "Unknown sandbox 'cage'; known: bubblewrap, local."),
         (["--backend=cage"], "Unknown sandbox 'cage'; known: bubblewrap, local."),
+        (
+            ["--min-strength", "steel"],
+            "--min-strength must be one of none, namespaces, limits, kernel, not 's",
+        ),
+        (["--network", "lan"], "--network must be one of none, allowlist, open, not 'lan'."),
+        (
+            ["--network", "open", "--allow-host", "a.example"],
+            "--allow-host needs --network allowlist, not open.",
+        ),
+        (
+            ["--allow-host", "a.example:443"],
+            "--allow-host 'a.example:443' must be a name, without a port and",
+        ),
         (["--format", "xml"], "Unknown format 'xml'; known: envelopes, humaneval."),
         (["--label", "x"], "--label must be NAME=VALUE, not 'x'."),
         (["--price", "free"], "--price and --api-key-env describe an --endpoint"),

@@ -76,6 +76,9 @@ def test_what_does_not_decide_how_a_task_runs_does_not_change_its_hash(
         {"level": "low"},
         {"temperature": 0.5},
         {"sandbox": {"memory_mb": 512}},
+        {"sandbox": {"network": "open"}},
+        {"sandbox": {"network": "allowlist", "allowed_hosts": ["example.org"]}},
+        {"verify": {"network": "allowlist"}},
         {"sandbox": {"min_strength": "limits"}},
         {"verify": {"timeout_seconds": 60}},
         {"verify_each_step": True},
@@ -87,6 +90,36 @@ def test_what_does_not_decide_how_a_task_runs_does_not_change_its_hash(
 )
 def test_what_decides_how_a_task_runs_changes_its_hash(make_envelope: Make, changes: dict[str, Any]):
     assert make_envelope(**changes).content_hash() != make_envelope().content_hash()
+
+
+def test_the_hosts_of_a_task_are_a_set_of_names_in_one_spelling(make_envelope: Make):
+    written = make_envelope(
+        sandbox={"network": "allowlist", "allowed_hosts": ["PyPI.org", "*.example.org", "pypi.org"]}
+    )
+    again = make_envelope(
+        sandbox={"network": "allowlist", "allowed_hosts": ["*.Example.org", "pypi.org"]},
+    )
+    assert written.sandbox.allowed_hosts == ("*.example.org", "pypi.org")
+    assert written.content_hash() == again.content_hash()
+    assert written.verify.network == "none", "the check has a network of its own"
+
+
+@pytest.mark.parametrize("phase", ["sandbox", "verify"])
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"allowed_hosts": ["example.org"]}, "allowed_hosts need network 'allowlist', not 'none'"),
+        ({"network": "open", "allowed_hosts": ["example.org"]}, "allowed_hosts need network 'allowlist'"),
+        ({"network": "allowlist", "allowed_hosts": ["10.0.0.1"]}, "'10.0.0.1' is an address, not a name"),
+        ({"network": "allowlist", "allowed_hosts": "example.org"}, "valid tuple"),
+        ({"network": "allowlist", "allowed_hosts": [f"h{n}.example" for n in range(257)]}, "at most 256"),
+    ],
+)
+def test_a_network_that_makes_no_sense_is_refused(
+    make_envelope: Make, phase: str, changes: dict[str, Any], problem: str
+):
+    with pytest.raises(ValidationError, match=problem):
+        make_envelope(**{phase: changes})
 
 
 def test_the_header_holds_no_text_of_the_task(make_envelope: Make):

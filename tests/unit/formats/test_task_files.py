@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -22,6 +23,9 @@ DEFAULTS = TaskDefaults(
 
 def task(**fields):
     return {"id": "a", "description": "Do it.", "verify": {"command": "true"}, **fields}
+
+
+HOSTS = replace(DEFAULTS, sandbox=SandboxRequest(network="allowlist", allowed_hosts=("a.example",)))
 
 
 @pytest.fixture
@@ -48,6 +52,32 @@ def test_a_line_takes_from_the_flags_what_it_does_not_say(written):
     assert parcel.envelope.budget == LoopBudget(max_iterations=7, max_tokens=9)
     assert parcel.envelope.sandbox.backend == "local"
     assert parcel.envelope.task.allowed_tools == ("shell",)
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "network", "hosts"),
+    [
+        ({}, "allowlist", ("a.example",)),
+        ({"network": "allowlist"}, "allowlist", ("a.example",)),
+        ({"allowed_hosts": ["B.example"]}, "allowlist", ("b.example",)),
+        ({"network": "none"}, "none", ()),
+        ({"network": "open"}, "open", ()),
+    ],
+)
+def test_the_network_of_a_line_stands_above_that_of_the_flags(written, sandbox, network, hosts):
+    (parcel,) = envelopes.read(written(task(sandbox=sandbox)), HOSTS)
+
+    assert (parcel.envelope.sandbox.network, parcel.envelope.sandbox.allowed_hosts) == (network, hosts)
+    assert parcel.envelope.verify.network == "none"
+
+
+def test_a_check_may_have_a_network_of_its_own(written):
+    verify = {"command": "true", "network": "allowlist", "allowed_hosts": ["*.Example.org"]}
+
+    (parcel,) = envelopes.read(written(task(verify=verify)), DEFAULTS)
+
+    assert parcel.envelope.sandbox.network == "none"
+    assert parcel.envelope.verify.allowed_hosts == ("*.example.org",)
 
 
 def test_a_line_overrides_the_flags(written):
@@ -178,6 +208,22 @@ def test_every_problem_of_every_line_is_named_at_once(written):
         (task(temperature=3), "temperature: should be less than or equal to 2"),
         (task(repeats=0), "repeats: should be greater than or equal to 1, got 0"),
         (task(sandbox={"network": "yes"}), "sandbox.network: should be 'none', 'allowlist' or 'open'"),
+        (
+            task(sandbox={"network": "allowlist", "allowed_hosts": ["a.example", "https://b.example"]}),
+            "sandbox.allowed_hosts.1: 'https://b.example' must be a name, not a URL",
+        ),
+        (
+            task(sandbox={"allowed_hosts": ["a.example"]}),
+            "sandbox: allowed_hosts need network 'allowlist', not 'none'",
+        ),
+        (
+            task(verify={"command": "true", "network": "allowlist", "allowed_hosts": ["::1"]}),
+            "verify.allowed_hosts.0: '::1' must be a name, without a port and not an address",
+        ),
+        (
+            task(verify={"command": "true", "network": "lan"}),
+            "verify.network: should be 'none', 'allowlist' or 'open'",
+        ),
         (task(model=3), "model: should be a valid string"),
         (task(task_type="No Spaces"), "task_type: string should match pattern"),
         (b'{"id": "a", "id": "b"}', "not valid JSON: the name 'id' occurs twice"),
