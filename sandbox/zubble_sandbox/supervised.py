@@ -16,6 +16,7 @@ from zubble_queue.contracts.sandbox import (
     Command,
     CommandResult,
     FileInfo,
+    HostUse,
     SandboxSpec,
 )
 from zubble_queue.errors import SandboxUnavailable
@@ -83,6 +84,10 @@ class SupervisedSandbox:
     @property
     def handle(self) -> str | None:
         return None
+
+    @property
+    def host_uses(self) -> tuple[HostUse, ...]:
+        return ()
 
     async def exec(self, command: Command) -> CommandResult:
         try:

@@ -15,6 +15,7 @@ OUTPUT_TAIL_BYTES: Final = 65_536
 MIB: Final = 1_048_576
 
 NetworkMode = Literal["none", "allowlist", "open"]
+WEB_PORTS: Final = (80, 443)
 Strength = Literal["none", "namespaces", "limits", "kernel"]
 """What holds a command in, each including the ones before it.
 
@@ -54,6 +55,8 @@ class SandboxSpec:
     network: NetworkMode = "none"
     allowed_hosts: tuple[str, ...] = ()
     """Names that may be reached when the network is `allowlist`; `*.name` means every name below it."""
+    allowed_ports: tuple[int, ...] = WEB_PORTS
+    """On those hosts."""
     background: bool = False
     """Whether processes that a command leaves behind live on until the sandbox ends."""
     linger_seconds: float = 0.0
@@ -140,6 +143,20 @@ class Probe:
     """As in {"bwrap": "0.8.0 /usr/bin/bwrap", "seccomp": "yes", "limits": "rlimits (degraded)"}."""
 
 
+@dataclass(frozen=True, slots=True)
+class HostUse:
+    """What became of a sandbox's requests for one host, where it has an allow-list."""
+
+    host: str
+    """As it was asked for, made printable; `-` where no name could be read."""
+    allowed: int = 0
+    denied: int = 0
+    sent_bytes: int = 0
+    received_bytes: int = 0
+    reasons: tuple[str, ...] = ()
+    """Why requests were denied, a word each: host, port, address, sni, …"""
+
+
 class Sandbox(Protocol):
     """A living place for one attempt.
 
@@ -154,6 +171,10 @@ class Sandbox(Protocol):
     @property
     def handle(self) -> str | None:
         """What `SandboxProvider.attach` adopts it by while it lingers; None when it ends with its worker."""
+
+    @property
+    def host_uses(self) -> tuple[HostUse, ...]:
+        """What was asked of an allow-list so far, by host; empty where there is none."""
 
     async def exec(self, command: Command) -> CommandResult:
         """Run to its end or its deadline; then everything it started is killed."""

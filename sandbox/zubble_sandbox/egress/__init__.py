@@ -1,0 +1,9 @@
+"""The way out of a sandbox with an allow-list: one proxy for each, outside of it, behind a Unix socket.
+
+`open_for` is all that a backend needs: it binds the folder at INSIDE_FOLDER, has a forwarder listen inside at
+PORT for the socket, and adds the environment.
+"""
+
+from zubble_sandbox.egress.opening import INSIDE_FOLDER, INSIDE_SOCKET, PORT, Egress, open_for
+
+__all__ = ["INSIDE_FOLDER", "INSIDE_SOCKET", "PORT", "Egress", "open_for"]

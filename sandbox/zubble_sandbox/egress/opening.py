@@ -1,0 +1,114 @@
+"""A proxy for one sandbox, from its socket to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from zubble_queue.contracts.sandbox import HostUse, SandboxSpec
+from zubble_queue.errors import SandboxUnavailable
+from zubble_sandbox.egress.outside import Outside, System
+from zubble_sandbox.egress.proxy import Limits, Policy, Proxy
+from zubble_sandbox.egress.tally import Tally
+from zubble_sandbox.records import private_dir, runtime_dir
+
+INSIDE_FOLDER: Final = "/run/egress"
+INSIDE_SOCKET: Final = f"{INSIDE_FOLDER}/proxy"
+PORT: Final = 3128
+"""On the sandbox's own 127.0.0.1, where the forwarder listens."""
+_URL: Final = f"http://127.0.0.1:{PORT}"
+_NO_PROXY: Final = "localhost,127.0.0.1,::1"
+ENV: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        **dict.fromkeys(("http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY"), _URL),
+        **dict.fromkeys(("no_proxy", "NO_PROXY"), _NO_PROXY),
+    }
+)
+"""Some programs read only the lower, some only the upper case."""
+_FOLDER_MODE: Final = 0o711
+_SOCKET_MODE: Final = 0o666
+"""Whoever reaches it may connect; to reach it takes the private folder above, or the mount in the sandbox."""
+_BACKLOG: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Egress:
+    """An open way out. It belongs to whoever opened it, and ends with `close`."""
+
+    folder: Path
+    """On the host; to be mounted read-only at INSIDE_FOLDER."""
+    env: Mapping[str, str]
+    """For every command of the sandbox."""
+    tally: Tally
+    serving: asyncio.Task[None]
+    listener: socket.socket
+
+    def uses(self) -> tuple[HostUse, ...]:
+        """What was asked of it so far, by host."""
+        return self.tally.uses()
+
+    async def close(self) -> None:
+        """Break every connection, and remove the socket; at most a moment, and as often as one likes."""
+        self.serving.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self.serving
+        self.listener.close()
+        _remove(self.folder)
+
+
+async def open_for(
+    spec: SandboxSpec, token: str, *, outside: Outside | None = None, limits: Limits | None = None
+) -> Egress | None:
+    """The way out that a sandbox asks for; None where it asks for no allow-list.
+
+    Args:
+        spec: Names the hosts and ports.
+        token: The sandbox's; names the folder. A later call with the same one takes the place of the first,
+            whose worker is gone.
+        outside: The resolver and network; those of this machine when None.
+        limits: What the sandbox can take of its worker.
+
+    Raises:
+        SandboxUnavailable: No socket can be made.
+    """
+    if spec.network != "allowlist":
+        return None
+    folder = private_dir(runtime_dir() / "egress") / token
+    try:
+        listener = _listen(folder)
+    except OSError as error:
+        _remove(folder)
+        raise SandboxUnavailable(f"The egress proxy cannot listen below {folder}: {error}.") from error
+    tally = Tally(spec.name)
+    policy = Policy(spec.allowed_hosts, frozenset(spec.allowed_ports))
+    proxy = Proxy(policy, outside or System(), tally, limits or Limits())
+    return Egress(folder, ENV, tally, asyncio.create_task(proxy.serve(listener)), listener)
+
+
+def _listen(folder: Path) -> socket.socket:
+    folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
+    folder.chmod(_FOLDER_MODE)
+    path = folder / Path(INSIDE_SOCKET).name
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.setblocking(False)
+        listener.bind(str(path))
+        path.chmod(_SOCKET_MODE)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove(folder: Path) -> None:
+    (folder / Path(INSIDE_SOCKET).name).unlink(missing_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        folder.rmdir()
