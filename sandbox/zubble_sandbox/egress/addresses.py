@@ -7,6 +7,7 @@ that hides an IPv4 address in an IPv6 one.
 
 from __future__ import annotations
 
+import errno
 import socket
 import struct
 from ipaddress import IPv4Address, IPv4Network, IPv6Network, ip_address
@@ -50,6 +51,9 @@ _SPECIAL_6: Final = tuple(
 _NLMSG_HDR: Final = struct.Struct("=IHHII")
 _RTMSG: Final = struct.Struct("=BBBBBBBBI")
 _ATTRIBUTE: Final = struct.Struct("=HH")
+_ERRNO: Final = struct.Struct("=i")
+_NO_ROUTE: Final = frozenset({errno.ENETUNREACH, errno.EHOSTUNREACH})
+_NLMSG_ERROR: Final = 2
 _NLM_F_REQUEST, _RTM_NEWROUTE, _RTM_GETROUTE, _RTA_DST, _RTN_UNICAST = 1, 24, 26, 1, 1
 _TYPE_AT: Final = 7
 """Where rtmsg has the kind of a route."""
@@ -73,13 +77,13 @@ def problem(address: str) -> str | None:
         public = inside and parsed.scope_id is None
     if not public:
         return "not a public address"
-    return None if _leads_away(parsed.version, parsed.packed) else "an address of this machine"
+    return "an address of this machine" if _is_ours(parsed.version, parsed.packed) else None
 
 
-def _leads_away(version: int, packed: bytes) -> bool:
-    """Whether the kernel would send packets to it to another machine; its routing table knows all our own.
+def _is_ours(version: int, packed: bytes) -> bool:
+    """Whether the kernel would keep packets to it here, by its routing table, which knows all our addresses.
 
-    An error, such as a network that cannot be reached, counts as no.
+    What it does not answer, or answers in another way, counts as ours.
     """
     family = socket.AF_INET if version == 4 else socket.AF_INET6
     route = _RTMSG.pack(family, 8 * len(packed), 0, 0, 0, 0, 0, 0, 0)
@@ -91,6 +95,8 @@ def _leads_away(version: int, packed: bytes) -> bool:
             kernel.send(header + payload)
             answer = kernel.recv(_ANSWER_BYTES)
     except OSError:
-        return False
+        return True
     _, kind, *_ = _NLMSG_HDR.unpack_from(answer)
-    return kind == _RTM_NEWROUTE and answer[_NLMSG_HDR.size + _TYPE_AT] == _RTN_UNICAST
+    if kind == _NLMSG_ERROR:
+        return -_ERRNO.unpack_from(answer, _NLMSG_HDR.size)[0] not in _NO_ROUTE
+    return kind != _RTM_NEWROUTE or answer[_NLMSG_HDR.size + _TYPE_AT] != _RTN_UNICAST
