@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zubble_queue import scoring
-from zubble_queue.cli import views
+from zubble_queue.cli import needs, views
 from zubble_queue.cli.installation import installation
 from zubble_queue.cli.report import Exit, Report, usd
 from zubble_queue.cli.waiting import progress_bar, stopped_by_signals, until_sealed
@@ -71,10 +71,13 @@ async def show(settings: Settings, batch: str, report: Report) -> Exit:
     async with installation(settings) as place:
         view = await place.store.batch(batch)
         found = await _scores(place.store, view)
+        waiting = needs.unserved(await place.store.waiting_by_need(batch), await place.store.workers())
     for line in (*views.batch_lines(view), *views.score_lines(found)):
         report.say(line)
     report.say(f"  {views.tuning_line(view.tuning)}")
-    report.result({**views.batch_values(view), "pass_at_k": views.score_values(found)})
+    for line in needs.lines(waiting):
+        report.say(f"  {line}")
+    report.result({**views.batch_values(view), "pass_at_k": views.score_values(found), "unserved": waiting})
     return Exit.DONE
 
 

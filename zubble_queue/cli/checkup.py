@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from zubble_queue import registry, sandboxes
 from zubble_queue.cli.installation import installation
-from zubble_queue.cli.machine import endpoint_problem, key_problems
+from zubble_queue.cli.machine import STRONGER, endpoint_problem, key_problems
 from zubble_queue.cli.models import unpriced
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.config_layers import CONFIG_VARIABLE, ENV_PREFIX
@@ -191,13 +191,14 @@ async def _sandboxes(settings: Settings) -> AsyncIterator[Finding]:
             found = "its settings are wrong" if isinstance(refused, BadInput) else "not installed"
             yield Finding(f"sandbox {name}", "failed", found, " ".join(str(refused).splitlines()))
             continue
-        facts = ", ".join(f"{fact} {value}" for fact, value in probe.facts.items()) or "works"
+        facts = ", ".join([f"strength {probe.strength}", *map(" ".join, probe.facts.items())])
         if not probe.available:
             yield Finding(f"sandbox {name}", "failed", facts, " ".join(probe.problems))
         elif not probe.isolated:
             yield Finding(f"sandbox {name}", "warning", facts, "It does not isolate: run what you trust.")
         else:
-            yield Finding(f"sandbox {name}", "ok", facts, " ".join(probe.problems))
+            todo = " ".join(probe.problems) or STRONGER[probe.strength]
+            yield Finding(f"sandbox {name}", "ok", facts, todo)
     installed = registry.names("sandbox")
     for name in sorted(set(settings.sandboxes) - set(installed)):
         todo = f"Remove the table [sandboxes.{name}]; known: {', '.join(installed)}."

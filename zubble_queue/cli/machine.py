@@ -7,27 +7,37 @@ import http.client
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from zubble_queue import sandboxes
+from zubble_queue.contracts.sandbox import Strength, holds
 from zubble_queue.errors import CannotStart
 
 if TYPE_CHECKING:
+    from zubble_queue.contracts.envelope import SandboxRequest
     from zubble_queue.contracts.model_config import ModelConfig
     from zubble_queue.settings import Settings
 
+STRONGER: Final[Mapping[Strength, str]] = {
+    "none": "Nothing holds a command in: use bubblewrap, docker or pod.",
+    "namespaces": "For 'limits', let the worker make control groups: start it as root, or by systemd with "
+    "Delegate=yes.",
+    "limits": "For 'kernel', use docker or pod with gVisor or Kata.",
+    "kernel": "",
+}
+"""What raises the strength of a sandbox that has no more than this."""
 _ANSWER_SECONDS: Final = 10.0
 _LOOK_BYTES: Final = 512
 
 
-async def check_sandboxes(settings: Settings, backends: set[str]) -> None:
-    """Every sandbox must be allowed and work on this machine; else the tasks would wait for ever.
+async def check_sandboxes(settings: Settings, asked: Iterable[SandboxRequest]) -> None:
+    """Every sandbox must be allowed here, work, and be strong enough; else the tasks would wait for ever.
 
     Raises:
-        CannotStart: One that is not allowed or does not work, with what to do.
+        CannotStart: One that is not, with what to do.
     """
-    for name in sorted(backends):
+    for name, demanded in sorted({(request.backend, request.min_strength) for request in asked}):
         if name not in settings.worker.sandboxes:
             raise CannotStart(
                 f"Sandbox {name!r} is not allowed on this machine: add it to worker.sandboxes in zubble.toml "
@@ -36,6 +46,11 @@ async def check_sandboxes(settings: Settings, backends: set[str]) -> None:
         probe = await sandboxes.provider(settings, name).probe()
         if not probe.available:
             raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")
+        if not holds(probe.strength, demanded):
+            raise CannotStart(
+                f"Sandbox {name!r} has strength {probe.strength!r} here, and {demanded!r} is demanded. "
+                f"{STRONGER[probe.strength]}"
+            )
 
 
 def default_workers() -> int:

@@ -25,7 +25,7 @@ async def execute(
     """Raises CannotStart when the sandbox is not to be had: nothing ever runs outside instead."""
     name = backend or SandboxRequest().backend
     provider = sandboxes.provider(settings, name)
-    await check_sandboxes(settings, {name})
+    await check_sandboxes(settings, [SandboxRequest(backend=name)])
     spec = SandboxSpec(
         name=f"exec-{os.getpid()}-{secrets.token_hex(4)}",
         owner=f"exec-{os.getpid()}",

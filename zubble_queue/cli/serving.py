@@ -17,6 +17,7 @@ from zubble_queue.cli.logs import log_to_stderr
 from zubble_queue.cli.machine import check_sandboxes, default_workers
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.cli.waiting import stopped_by_signals
+from zubble_queue.contracts.envelope import SandboxRequest
 from zubble_queue.embedded import Crew, Embedded
 from zubble_queue.embedded.crew import kept_models, worker_environment
 from zubble_queue.errors import BadInput, CannotStart, StoreUnavailable
@@ -43,7 +44,7 @@ async def up(settings: Settings, workers: int | None, slots: int | None, report:
     models = {**kept_models(embedded.folder), **settings.models}
     if not models:
         raise CannotStart("No model is defined: add a [models.NAME] table to zubble.toml.")
-    await check_sandboxes(settings, set(settings.worker.sandboxes))
+    await check_sandboxes(settings, [SandboxRequest(backend=name) for name in settings.worker.sandboxes])
     async with installation(settings, start=True) as place:
         environment = worker_environment(place.settings, place.url, models, slots)
         with Crew(embedded.folder, environment, workers or default_workers()) as crew:

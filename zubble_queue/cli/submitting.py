@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from zubble_queue.cli import models, views
+from zubble_queue.cli import models, needs, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.machine import check_endpoints, check_sandboxes, default_workers, key_problems
 from zubble_queue.cli.planning import Plan, Work, check_models, embedded_of, read, require_a_way
@@ -113,11 +114,12 @@ def _submitted(done: SubmitReport) -> str:
 async def _warn_about_idleness(report: Report, work: Work, place: Installation) -> None:
     """Tasks wait for ever where no worker or no feeder lives; that is allowed, and said."""
     workers = await place.store.workers()
-    fitting = [worker for worker in workers if _fits(worker, work)]
+    wanted = Counter(parcel.envelope.need.key for parcel in work.parcels)
     if not workers:
         report.note("Warning: no worker is alive; the tasks wait until one starts.")
-    elif not fitting:
-        report.note("Warning: no living worker has the pool, the model and the sandbox of these tasks.")
+    else:
+        for line in needs.lines(needs.unserved(wanted, workers)):
+            report.note(f"Warning: {line}.")
     for name in _differing(workers, work):
         report.note(f"Warning: a worker defines the model {name!r} otherwise than this machine does.")
     if await place.store.leader(ROLE) is None:
@@ -129,10 +131,6 @@ def _differing(workers: Sequence[WorkerInfo], work: Work) -> list[str]:
     ours = {name: config.public_hash() for name, config in work.models.items()}
     theirs = {(name, digest) for worker in workers for name, digest in worker.models.items()}
     return sorted({name for name, digest in theirs if ours.get(name, digest) != digest})
-
-
-def _fits(worker: WorkerInfo, work: Work) -> bool:
-    return any(parcel.envelope.need.key in worker.needs for parcel in work.parcels)
 
 
 async def _run(work: Work, place: Installation, report: Report) -> Exit:
@@ -184,7 +182,7 @@ async def _watched(
 async def _check_machine(work: Work, place: Installation) -> None:
     """The workers will be here, so what they need can be looked at before anything is created."""
     envelopes = [parcel.envelope for parcel in work.parcels]
-    await check_sandboxes(place.settings, {envelope.sandbox.backend for envelope in envelopes})
+    await check_sandboxes(place.settings, [envelope.sandbox for envelope in envelopes])
     for pool in sorted({envelope.pool for envelope in envelopes} - set(place.settings.worker.pools)):
         raise CannotStart(f"Workers here do not serve pool {pool!r}: add it to worker.pools in zubble.toml.")
     if problems := [f"Model {name!r}: {text}" for name, text in key_problems(work.models)]:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Final
 
-from zubble_queue.cli import views
+from zubble_queue.cli import needs, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.report import Exit, Report, duration, plain, usd
 from zubble_queue.cli.waiting import stopped_by_signals
@@ -62,13 +62,18 @@ async def show(settings: Settings, task: str, batch: str | None, report: Report)
         journal = await place.store.journal(view.task_id)
         rounds = await place.store.rounds(view.task_id)
         envelope = await place.store.envelope(view.task_id)
+        waiting = {envelope.need.key: 1} if view.state is TaskState.QUEUED else {}
+        unserved = needs.unserved(waiting, await place.store.workers())
     for line in (*task_lines(view, worklog, journal), *round_lines(rounds)):
         report.say(line)
+    for line in needs.lines(unserved):
+        report.say(f"  {line}")
     output = view.ending.output(envelope.task).model_dump(mode="json") if view.ending else None
     report.result(
         {
             **views.task_values(view),
             "output": output,
+            "unserved": bool(unserved),
             "worklog": worklog,
             "rounds": [views.round_values(past) for past in rounds],
             "journal": [entry.model_dump(mode="json") for entry in journal],

@@ -21,6 +21,8 @@ PAGE: Final = 500
 NAMES_SHOWN: Final = 20
 """The most names an UnknownName lists, newest batches first."""
 _MATCHES_SHOWN: Final = 5
+LANE_SPAN: Final = 1 << 32
+"""Scores of waiting tasks between one lane, which is one need of a batch, and the next; as in common.lua."""
 
 
 class Reading(Connection):
@@ -109,6 +111,17 @@ class Reading(Connection):
             for task_id, (source_id, outcome) in zip(ids, rows, strict=True):
                 if source_id is not None:
                     yield task_id, source_id, outcome
+
+    async def waiting_by_need(self, batch: str) -> dict[str, int]:
+        """How many of a batch's tasks wait, by the key of what they need. Raises UnknownName."""
+        await self.batch(batch)
+        key, waiting = self._keys.batch(batch), self._keys.batch(batch, "waiting")
+        lanes = range(int(await self._do("HGET", key, "lanes") or 0))
+        found = await self._pipe([("HGET", key, f"need:{lane}") for lane in lanes])
+        counts = await self._pipe(
+            [("ZCOUNT", waiting, lane * LANE_SPAN, f"({(lane + 1) * LANE_SPAN}") for lane in lanes]
+        )
+        return {need: int(count) for need, count in zip(found, counts, strict=True) if count}
 
     async def envelope(self, task_id: str) -> TaskEnvelope:
         """Raises UnknownName."""

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from zubble_queue.contracts.record import BatchInfo, Reaped, WorkerInfo
+from zubble_queue.errors import UnknownName
 from zubble_queue.feeder import offers
 
 
@@ -34,6 +35,20 @@ async def test_a_task_that_demands_a_strength_waits_for_a_worker_that_found_it(w
 
     assert [header.source_id for header in first] == ["weak"]
     assert [(header.source_id, header.sandbox) for header in second] == [("strong", "bubblewrap:limits")]
+
+
+async def test_what_a_batch_waits_for_is_counted_by_need(world):
+    await world.submit("weak", "weaker", "weakest")
+    await world.submit("strong", sandbox={"min_strength": "limits"})
+    model = world.envelope("b", "weak").model
+    await world.store.announce(1)
+
+    assert await world.store.waiting_by_need("b") == {
+        f"default/bubblewrap/{model}": 2,
+        f"default/bubblewrap:limits/{model}": 1,
+    }
+    with pytest.raises(UnknownName):
+        await world.store.waiting_by_need("no such batch")
 
 
 @pytest.mark.parametrize("limit", [0, 1, 3, 250])

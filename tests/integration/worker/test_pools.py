@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zubble_queue.contracts.record import TaskState
 from zubble_queue.testing import structured_reply as say
+from zubble_worker.app import CeleryPublisher
 
 from .conftest import BATCH, wait_until
 
@@ -29,6 +30,28 @@ async def test_a_task_runs_in_its_pool_and_waits_for_it_while_others_go_past(ins
 
     assert (first.outcome, second.outcome) == ("verified", "verified")
     assert first.worker != second.worker
+
+
+async def test_a_task_waits_for_the_strength_it_demands_and_a_message_that_lies_runs_nothing(install):
+    zubble = await install({"strong": TURNS, "plain": TURNS})
+    strong = zubble.task("strong", sandbox={"backend": "local", "min_strength": "namespaces"})
+    plain = zubble.task("plain", sandbox={"backend": "local"})
+    await zubble.submit(strong, plain)
+    zubble.start_worker(ZUBBLE_WORKER__SANDBOXES="local")
+
+    assert (await zubble.sealed("plain")).outcome == "verified"
+    assert (await zubble.store.task(strong.task_id)).state is TaskState.QUEUED
+
+    forged = plain.header(epoch=1).model_copy(update={"task_id": strong.task_id, "source_id": "strong"})
+    publisher = CeleryPublisher(zubble.settings())
+    await publisher.publish([forged])
+    await publisher.aclose()
+    refused = await zubble.sealed("strong")
+
+    assert (refused.outcome, refused.usage.calls) == ("invalid", 0)
+    assert refused.ending.reason == (
+        "sandbox.min_strength 'namespaces' is more than 'local' offers on this worker ('none')"
+    )
 
 
 async def test_a_paused_batch_begins_nothing_and_goes_on_when_it_is_resumed(install):

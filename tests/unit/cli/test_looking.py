@@ -86,6 +86,16 @@ def test_a_worker_machine_is_told_about_models_keys_prices_and_endpoints(folder,
     assert {found[f"model {name}"]["verdict"] for name in ("keyless", "priceless", "silent")} == {"failed"}
 
 
+def test_a_worker_machine_is_told_how_strong_its_sandboxes_are(folder, monkeypatch, capsys):
+    monkeypatch.setenv("ZUBBLE_WORKER__SANDBOXES", "local")
+
+    _, said = shown(capsys, "doctor")
+
+    found = findings(said)["sandbox local"]
+    assert found["detail"].startswith("strength none, ")
+    assert found["verdict"] == "warning"
+
+
 def test_a_misspelled_variable_is_a_warning(folder, monkeypatch, capsys):
     monkeypatch.setenv("ZUBBLE_REDIS", "redis://x")
 
