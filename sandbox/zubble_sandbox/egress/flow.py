@@ -84,7 +84,10 @@ class Flow:
             pass
 
     async def exchange(self, body_bytes: int) -> None:
-        """A body of exactly so many bytes, and the answer until its end; then it is over."""
+        """A body of exactly so many bytes, and the answer until its end; then it is over.
+
+        An answer may come before the whole body has; it is not lost then.
+        """
         body = asyncio.create_task(self._body(body_bytes))
         try:
             async with self._idle:
@@ -94,6 +97,7 @@ class Flow:
         finally:
             body.cancel()
             await asyncio.gather(body, return_exceptions=True)
+        await self._client.say_farewell(b"")
 
     async def _body(self, left: int) -> None:
         """A host that wants no more of it may still answer; a client that breaks off gets no answer."""

@@ -179,7 +179,7 @@ def test_what_a_sandbox_sent_is_printable_wherever_it_is_shown():
 PIECES = st.sampled_from(
     [
         b"GET ", b"CONNECT ", b"http://", b"a.example", b"evil.example", b":80", b":443", b"/", b"@", b"?",
-        b"#",        b" HTTP/1.1", b" HTTP/1.0", b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b"Host: a.example",
+        b"#", b" HTTP/1.1", b" HTTP/1.0", b"\r\n", b"\n", b"\r", b"\0", b" ", b"\t", b"Host: a.example",
         b"Host: evil.example", b"Content-Length: 3", b"Content-Length: 5", b"Transfer-Encoding: chunked",
         b"Connection: close", b"X: y", b"\xff", b".", b",",
     ]
