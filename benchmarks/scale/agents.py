@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.scale.site import Footprint, Site, until
+from zubble_queue.contracts.record import TaskState
 
 WATCHED_SECONDS: Final = 40.0
 LEASE_SECONDS: Final = 60.0
@@ -73,7 +74,7 @@ async def _least_left(site: Site) -> float:
     """The least that any lease had left while we watched, in seconds."""
     least, end = LEASE_SECONDS, time.monotonic() + WATCHED_SECONDS
     while time.monotonic() < end:
-        views = [view async for view in site.store.tasks("many", state="running")]
+        views = [view async for view in site.store.tasks("many", state=TaskState.RUNNING)]
         least = min([least, *(view.lease_until - time.time() for view in views if view.lease_until)])
         await asyncio.sleep(2.0)
     return least

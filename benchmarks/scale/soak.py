@@ -2,10 +2,11 @@
 
     python -m benchmarks.scale.soak [--tasks 1000] [--slots 8] [--json]
 
-The tasks come in ten batches. After each one, when the worker is idle, its memory, file descriptors, threads
-and the server's keys are noted; sealed records are removed first, as their TTL would. Exits with 1 when the
-last half of the run grew: descriptors or threads at all, keys by more than one index entry a batch, memory by
-more than 2 KiB a task.
+The tasks come in ten batches. After each one `zubble doctor` has to find no key without the time to live that
+it should have. Then, when the worker is idle, its memory, file descriptors, threads and the server's keys are
+noted; sealed records are removed first, as their TTL would. Exits with 1 when the doctor found something, or
+when the last half of the run grew: descriptors or threads at all, keys by more than one index entry a batch,
+memory by more than 2 KiB a task.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ async def measure(tasks: int, slots: int, folder: Path) -> dict[str, Any]:
         await until(site.store.workers, 60, "the worker is there")
         for number in range(BATCHES):
             notes.append(await _one_batch(site, f"batch-{number}", tasks // BATCHES))
-            print(notes[-1], file=sys.stderr)
+            print(notes[-1], file=sys.stderr, flush=True)
     finally:
         await site.stop()
     return {
@@ -64,10 +65,16 @@ async def _one_batch(site: Site, name: str, tasks: int) -> dict[str, Any]:
     await site.submit(name, [f"{name}-{number}" for number in range(tasks)])
     await until(lambda: _done(site, name), 60 + 5 * tasks, f"{name} is done")
     verified = (await site.store.batch(name)).outcomes.get("verified", 0)
+    verdict, detail = await site.doctor("keys")
     await _expire_sealed(site)
     await site.store.census()
     await asyncio.sleep(_SETTLING_SECONDS)
-    return {"verified": verified, "keys": await _keys(site), **asdict(Footprint.of(site.worker))}
+    return {
+        "verified": verified,
+        "doctor": f"{verdict}: {detail}",
+        "keys": await _keys(site),
+        **asdict(Footprint.of(site.worker)),
+    }
 
 
 async def _done(site: Site, name: str) -> bool:
@@ -99,7 +106,8 @@ def _growth(notes: list[dict[str, Any]], tasks: int) -> dict[str, float]:
 def is_flat(found: dict[str, Any]) -> bool:
     grown = found["grown_in_last_half"]
     return bool(
-        grown["fds"] <= 0
+        all(note["doctor"].startswith("ok") for note in found["notes"])
+        and grown["fds"] <= 0
         and grown["threads"] <= 0
         and grown["keys"] <= BATCHES
         and grown["kib_per_task"] <= KIB_PER_TASK
