@@ -85,13 +85,17 @@ def read_toml(settings_cls: type[BaseSettings], file: Path) -> dict[str, Any]:
 
 
 def sentence(origins: Mapping[str, str], loc: Sequence[int | str], message: str) -> str:
-    """What pydantic says of a value, with where it was set, as in `zubble.toml: namespace: …`."""
+    """What pydantic says of a value, with where it was set, as in `zubble.toml: namespace: …`.
+
+    An item of a list was set where the list was.
+    """
     name = ".".join(str(part) for part in loc)
+    whole = ".".join(part for part in loc if isinstance(part, str))
     text = message.removeprefix("Value error, ").rstrip(".")
     if text == "Extra inputs are not permitted":
         text = "there is no such setting"
     below = (origin for known, origin in origins.items() if known.startswith(f"{name}."))
-    where = origins.get(name) or next(below, "settings")
+    where = origins.get(whole) or next(below, "settings")
     return f"{where}: {name}: {text[:1].lower()}{text[1:]}."
 
 

@@ -39,6 +39,7 @@ from zubble_queue.config_layers import (
 from zubble_queue.contracts.envelope import POOL_PATTERN
 from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.model_config import ModelConfig, is_key_name
+from zubble_queue.contracts.sandbox import WEB_PORTS, NetworkMode
 from zubble_queue.contracts.sandbox_options import Words, split
 from zubble_queue.errors import BadInput
 
@@ -51,6 +52,12 @@ Names = Annotated[Words, Field(min_length=1)]
 
 PoolNames = Annotated[
     tuple[Annotated[str, Field(pattern=POOL_PATTERN)], ...], BeforeValidator(split), Field(min_length=1)
+]
+
+
+Networks = Annotated[tuple[NetworkMode, ...], BeforeValidator(split), Field(min_length=1)]
+Ports = Annotated[
+    tuple[Annotated[int, Field(ge=1, le=65_535)], ...], BeforeValidator(split), Field(min_length=1)
 ]
 
 
@@ -82,6 +89,10 @@ class WorkerSettings(BaseModel):
     """Whose tasks its workers are given."""
     sandboxes: Names = ("bubblewrap",)
     """Backends a task may ask for; `local` does not isolate."""
+    networks: Networks = ("none",)
+    """What a task may ask for: `allowlist`, `open`; `none` is always granted."""
+    network_ports: Ports = WEB_PORTS
+    """What may be reached on the hosts of an allow-list."""
     feeder: bool = True
     """Whether a worker of this machine may lead the feeding."""
     drain_seconds: float = Field(default=20.0, ge=0.0, le=3_600.0)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import Verdict
-from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_queue.contracts.envelope import TaskEnvelope, VerifySpec
 from zubble_queue.contracts.sandbox import VERIFY_DIR, Sandbox, SandboxProvider, SandboxSpec, shell
 from zubble_worker import view
 from zubble_worker.books import snapshot_bytes
@@ -33,9 +33,10 @@ class SandboxChecker:
         self._judged: tuple[str, CheckResult] | None = None
         self._opened = 0
         self.snapshot = b""
-        """The tree that was judged last."""
+        """The tree that was judged last; empty where it was too large to be judged."""
 
     async def check(self) -> CheckResult:
+        self.snapshot = b""
         await self._sandbox.freeze()
         try:
             self.snapshot = await self._sandbox.snapshot(max_bytes=snapshot_bytes(self._sandbox.spec))
@@ -54,12 +55,13 @@ class SandboxChecker:
         started = time.monotonic()
         self._opened += 1
         spec = replace(self._sandbox.spec, name=f"{self._sandbox.spec.name}.verify{self._opened}")
-        box = await self._provider.open(_with_files(spec, self._files))
+        box = await self._provider.open(_of_the_check(spec, self._envelope.verify, self._files))
         try:
             await box.restore(self.snapshot)
             limit = float(self._envelope.verify.timeout_seconds)
             result = await box.exec(shell(self._envelope.task.verify_command, timeout_seconds=limit))
         finally:
+            uses = box.host_uses
             await box.destroy()
         verdict = Verdict.PASSED if result.ok else Verdict.FAILED
         if result.exit_code in _NOT_RUNNABLE:
@@ -71,8 +73,10 @@ class SandboxChecker:
             timed_out=result.timed_out,
             output=view.cut(printed, _OUTPUT_CHARS),
             seconds=time.monotonic() - started,
+            host_uses=uses,
         )
 
 
-def _with_files(spec: SandboxSpec, files: Mapping[str, bytes]) -> SandboxSpec:
-    return replace(spec, readonly_files=files)
+def _of_the_check(spec: SandboxSpec, verify: VerifySpec, files: Mapping[str, bytes]) -> SandboxSpec:
+    """The agent's sandbox with the check's files, and the network of the check."""
+    return replace(spec, readonly_files=files, network=verify.network, allowed_hosts=verify.allowed_hosts)

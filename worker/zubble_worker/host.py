@@ -48,7 +48,8 @@ class _Host:
         self._withdrawn = asyncio.Event()
 
     async def run(self) -> int:
-        make_room_for_files(self._settings.worker.slots)
+        worker = self._settings.worker
+        make_room_for_files(worker.slots, egress="allowlist" in worker.networks)
         tools, info = await build(self._settings)
         service = Service(tools, info)
         self._listen_to_signals()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zubble_queue.contracts.envelope import SandboxRequest
+from zubble_queue.contracts.envelope import NetworkRequest, SandboxRequest
 from zubble_queue.contracts.sandbox import SandboxProvider, holds
 from zubble_queue.errors import JobError
 from zubble_worker.tools import Tools
@@ -24,6 +24,15 @@ def provider_for(asked: SandboxRequest, tools: Tools) -> SandboxProvider:
             f"sandbox.min_strength {asked.min_strength!r} is more than {name!r} offers on this worker "
             f"({strength!r})"
         )
-    if asked.network != "none":
-        raise JobError(f"sandbox.network {asked.network!r} is not allowed on this worker (allowed: none)")
+    check_network("sandbox", asked, tools)
     return tools.providers[name]
+
+
+def check_network(phase: str, asked: NetworkRequest, tools: Tools) -> None:
+    """Raises JobError where the worker's settings do not grant the network that a phase asks for."""
+    granted = {"none", *tools.networks}
+    if asked.network not in granted:
+        raise JobError(
+            f"{phase}.network {asked.network!r} is not allowed on this worker "
+            f"(allowed: {', '.join(sorted(granted))})"
+        )

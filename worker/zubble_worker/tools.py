@@ -13,7 +13,7 @@ from zubble_queue import __version__, registry, sandboxes
 from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.model import Model
 from zubble_queue.contracts.record import WorkerInfo
-from zubble_queue.contracts.sandbox import SandboxProvider, Strength
+from zubble_queue.contracts.sandbox import WEB_PORTS, NetworkMode, SandboxProvider, Strength
 from zubble_queue.errors import CannotStart, OperatorError
 from zubble_queue.settings import LeaseSettings, Settings
 from zubble_queue.stores.redis import RedisStore
@@ -34,6 +34,10 @@ class Tools:
     lease: LeaseSettings
     strengths: Mapping[str, Strength] = field(default_factory=dict)
     """Backend to what its probe found here."""
+    networks: tuple[NetworkMode, ...] = ("none",)
+    """What the worker's settings let a task ask for."""
+    network_ports: tuple[int, ...] = WEB_PORTS
+    """On the hosts of an allow-list."""
     limits: Mapping[str, Provider] = field(default_factory=dict)
     """By model: what the provider's limits allow, shared with all other workers."""
     bell: Bell = field(default_factory=Bell)
@@ -57,6 +61,8 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
         providers=providers,
         lease=settings.lease,
         strengths=strengths,
+        networks=settings.worker.networks,
+        network_ports=settings.worker.network_ports,
         limits={name: Provider(store, name, settings.models[name]) for name in models},
     )
     return tools, info
@@ -111,6 +117,7 @@ def _info(settings: Settings, models: Mapping[str, Model], strengths: Mapping[st
         models={name: settings.models[name].public_hash() for name in models},
         sandboxes=tuple(strengths),
         strengths=strengths,
+        networks=settings.worker.networks,
         feeder=settings.worker.feeder,
         started_at=time.time(),
     )

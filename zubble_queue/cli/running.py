@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from zubble_queue import registry
-from zubble_queue.cli import models, views
+from zubble_queue.cli import models, networks, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.logs import log_to_stderr
 from zubble_queue.cli.machine import check_endpoints, check_sandboxes
@@ -67,6 +67,7 @@ async def run(order: Order, report: Report) -> Exit:
     if problems := models.unpriced({parcel.envelope.model}, known):
         raise BadInput(problems.values())
     backend = parcel.envelope.sandbox.backend
+    networks.check_here(order.settings, [parcel.envelope])
     await check_sandboxes(order.settings, [parcel.envelope.sandbox])
     await check_endpoints({parcel.envelope.model: known[parcel.envelope.model]})
     async with installation(order.settings, start=True) as place:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from zubble_queue.cli import models, needs, views
+from zubble_queue.cli import models, needs, networks, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.machine import check_endpoints, check_sandboxes, default_workers, key_problems
 from zubble_queue.cli.planning import Plan, Work, check_models, embedded_of, read, require_a_way
@@ -90,10 +90,13 @@ def _answer_dry_run(report: Report, work: Work, done: SubmitReport) -> Exit:
     report.table(("TASK", "ID", "REPEAT"), (tuple(task.values()) for task in tasks[:_TASKS_SHOWN]))
     if len(tasks) > _TASKS_SHOWN:
         report.say(f"… and {len(tasks) - _TASKS_SHOWN} more.")
+    found = networks.reaches(parcel.envelope for parcel in work.parcels)
+    for reach, count in found.items():
+        report.say(reach.words(count))
     report.say(f"The new tasks may spend at most {usd(done.budget_usd)} together. Nothing was created.")
     for name in values["unpriced"]:
         report.say(f"The price of model {name!r} is unknown; a real submission would be refused.")
-    report.result({**values, "tasks": tasks})
+    report.result({**values, "tasks": tasks, "networks": networks.values(found)})
     return Exit.DONE
 
 
@@ -120,6 +123,8 @@ async def _warn_about_idleness(report: Report, work: Work, place: Installation) 
     else:
         for line in needs.lines(needs.unserved(wanted, workers)):
             report.note(f"Warning: {line}.")
+    for line in networks.ungranted((parcel.envelope for parcel in work.parcels), workers):
+        report.note(f"Warning: {line}.")
     for name in _differing(workers, work):
         report.note(f"Warning: a worker defines the model {name!r} otherwise than this machine does.")
     if await place.store.leader(ROLE) is None:
@@ -182,6 +187,7 @@ async def _watched(
 async def _check_machine(work: Work, place: Installation) -> None:
     """The workers will be here, so what they need can be looked at before anything is created."""
     envelopes = [parcel.envelope for parcel in work.parcels]
+    networks.check_here(place.settings, envelopes)
     await check_sandboxes(place.settings, [envelope.sandbox for envelope in envelopes])
     for pool in sorted({envelope.pool for envelope in envelopes} - set(place.settings.worker.pools)):
         raise CannotStart(f"Workers here do not serve pool {pool!r}: add it to worker.pools in zubble.toml.")

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from zubble_queue.contracts.ending import Verdict
+from zubble_queue.contracts.sandbox import HostUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,8 @@ class CheckResult:
     output: str
     """Head and tail of what the check printed; for the record, never for the model."""
     seconds: float
+    host_uses: tuple[HostUse, ...] = ()
+    """Of the check's own network."""
 
     @property
     def passed(self) -> bool:

@@ -13,7 +13,7 @@ from zubble_queue.contracts.ending import Ending, Usage
 from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
 from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.need import Need, sandbox_offers
-from zubble_queue.contracts.sandbox import Strength
+from zubble_queue.contracts.sandbox import NetworkMode, Strength
 from zubble_queue.contracts.tuning import Tuning
 
 _VIEW = ConfigDict(frozen=True, extra="forbid")
@@ -118,6 +118,8 @@ class PastAttempt(BaseModel):
     iterations_used: int
     spend_micro_usd: int
     """Of the task, up to its end."""
+    artifacts: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
+    """As of `Ending.artifacts`."""
 
 
 class BatchView(BaseModel):
@@ -169,6 +171,8 @@ class WorkerInfo(BaseModel):
     sandboxes: Annotated[tuple[str, ...], Strict(strict=False)] = ()
     strengths: FrozenMap[str, Strength] = Field(default_factory=dict, validate_default=True)
     """Backend to what its probe found; `none` where it is left out."""
+    networks: Annotated[tuple[NetworkMode, ...], Strict(strict=False)] = ("none",)
+    """What its settings let a task ask for."""
     feeder: bool = True
     started_at: float = 0.0
 
@@ -220,6 +224,8 @@ class Checkpoint(BaseModel):
     """Work tree after that event."""
     segments: Annotated[tuple[BlobRef, ...], Strict(strict=False)] = ()
     """JSONL blobs that hold the event log up to `seq`, in order."""
+    artifacts: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
+    """What the work tree amounts to (patch, changed_files), where the attempt ended with this checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)

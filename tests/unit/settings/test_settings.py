@@ -273,3 +273,24 @@ def test_importing_the_settings_reads_nothing(tmp_path):
     )
 
     assert result.stdout == "[]\n"
+
+
+def test_a_worker_grants_no_network_unless_its_settings_say_so(monkeypatch):
+    assert (Settings.load().worker.networks, Settings.load().worker.network_ports) == (("none",), (80, 443))
+
+    monkeypatch.setenv("ZUBBLE_WORKER__NETWORKS", "allowlist,open")
+    monkeypatch.setenv("ZUBBLE_WORKER__NETWORK_PORTS", "443,8443")
+    worker = Settings.load().worker
+    assert (worker.networks, worker.network_ports) == (("allowlist", "open"), (443, 8443))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "problem"),
+    [
+        ("NETWORKS", "lan", "worker.networks.0: input should be 'none', 'allowlist' or 'open'."),
+        ("NETWORK_PORTS", "443,0", "worker.network_ports.1: input should be greater than or equal to 1."),
+    ],
+)
+def test_a_network_that_there_is_not_is_one_sentence(monkeypatch, name, value, problem):
+    monkeypatch.setenv(f"ZUBBLE_WORKER__{name}", value)
+    assert problems() == (f"ZUBBLE_WORKER__{name}: {problem}",)

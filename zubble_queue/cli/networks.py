@@ -1,0 +1,85 @@
+"""What tasks ask to be let to: whether workers here grant it, whether living ones do, and in words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+from zubble_queue.errors import CannotStart
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.envelope import TaskEnvelope
+    from zubble_queue.contracts.record import WorkerInfo
+    from zubble_queue.contracts.sandbox import NetworkMode
+    from zubble_queue.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What the commands of a phase may reach, of tasks that ask for the same."""
+
+    phase: Literal["sandbox", "verify"]
+    network: NetworkMode
+    allowed_hosts: tuple[str, ...]
+
+    def words(self, tasks: int) -> str:
+        who = "Commands" if self.phase == "sandbox" else "Checks"
+        of = "1 task" if tasks == 1 else f"{tasks} tasks"
+        if self.network == "open":
+            return f"{who} of {of} may reach the whole network of their worker."
+        return (
+            f"{who} of {of} may reach {', '.join(self.allowed_hosts) or 'nothing: the allow-list is empty'}."
+        )
+
+
+def reaches(envelopes: Iterable[TaskEnvelope]) -> Counter[Reach]:
+    """Every reach beyond nothing, and how many tasks ask for it."""
+    return Counter(reach for envelope in envelopes for reach in _of(envelope) if reach.network != "none")
+
+
+def values(found: Counter[Reach]) -> list[dict[str, Any]]:
+    return [
+        {
+            "phase": reach.phase,
+            "network": reach.network,
+            "allowed_hosts": list(reach.allowed_hosts),
+            "tasks": tasks,
+        }
+        for reach, tasks in found.items()
+    ]
+
+
+def check_here(settings: Settings, envelopes: Iterable[TaskEnvelope]) -> None:
+    """Raises CannotStart for a network that the workers of this machine do not grant."""
+    for network in sorted({reach.network for reach in reaches(envelopes)} - set(settings.worker.networks)):
+        raise CannotStart(
+            f"Network {network!r} is not allowed on this machine: add it to worker.networks in zubble.toml "
+            "or ZUBBLE_WORKER__NETWORKS."
+        )
+
+
+def ungranted(envelopes: Iterable[TaskEnvelope], workers: Iterable[WorkerInfo]) -> Iterator[str]:
+    """A sentence for each network that a worker would have to refuse, because it may be given such a task."""
+    asked = {(envelope.need.key, reach.network) for envelope in envelopes for reach in _of(envelope)}
+    short = {
+        (worker.host, network)
+        for worker in workers
+        for _, network in asked.intersection(product(worker.needs, ("allowlist", "open")))
+        if network not in worker.networks
+    }
+    for host, network in sorted(short):
+        yield (
+            f"a worker on {host!r} does not allow network {network!r} and seals what asks for it as invalid: "
+            "add it to worker.networks there"
+        )
+
+
+def _of(envelope: TaskEnvelope) -> tuple[Reach, Reach]:
+    sandbox, verify = envelope.sandbox, envelope.verify
+    return (
+        Reach("sandbox", sandbox.network, sandbox.allowed_hosts),
+        Reach("verify", verify.network, verify.allowed_hosts),
+    )
