@@ -33,6 +33,7 @@ from zubble_worker.loop import AgentLoop
 from zubble_worker.observers.doom_loop import DoomLoop
 from zubble_worker.provider import Admission
 from zubble_worker.resuming import acted_on, interruption, kept_branch
+from zubble_worker.salvage import Salvage, Salvaged
 from zubble_worker.stopping import Stopped
 from zubble_worker.tools import Tools
 from zubble_worker.transcript import Job, Transcript
@@ -92,7 +93,7 @@ class Attempt:
             return Done("dropped", cause="lease lost")
         finally:
             if self._place:
-                await self._place.sandbox.destroy()
+                await self._place.close()
 
     async def _whatever_happens(self) -> Done:
         try:
@@ -317,18 +318,27 @@ class Attempt:
 
     async def _ending(self, stopped: Stopped, checked: CheckResult | None) -> Ending:
         await self._books.record("stopped", stop=stopped.stop.value, reason=stopped.reason)
-        artifacts = {"trajectory": (await self._books.trajectory()).ref}
-        if self._place and self._place.checker.snapshot:
-            tree = await self._tools.artifacts.aput(self._place.checker.snapshot)
-            artifacts["work_tree"] = tree.ref
         return endings.compose(
             stopped,
             checked,
             books=self._books,
             transcript=self._transcript,
             place=self._place,
-            artifacts=artifacts,
+            trajectory=await self._books.trajectory(),
+            saved=await self._salvaged(judged=checked is not None),
         )
+
+    async def _salvaged(self, *, judged: bool) -> Salvaged:
+        """What the agent changed; of the tree that was judged, where that is the last one."""
+        if (salvage := self._salvage()) is None:
+            return Salvaged()
+        return await (salvage.judged() if judged else salvage.now(self._books.last_snapshot))
+
+    def _salvage(self) -> Salvage | None:
+        """None while the agent has done nothing."""
+        if self._place is None or not self._transcript.step:
+            return None
+        return Salvage(self._place, self._tools.artifacts, seconds=self._tools.lease.lease_seconds / 2)
 
     async def _tried_again(self, ending: Ending) -> int | None:
         """The number of the retry that follows, where the batch asks for one and the budget can bear it."""
@@ -342,17 +352,31 @@ class Attempt:
 
     async def _give_back(self, cause: str) -> Done:
         """Checkpoint, then release: the next attempt goes on from here."""
-        if self._place and self._transcript.step:
-            await self._books.checkpoint(self._place.snapshot)
+        await self._keep_edits()
         await patiently(lambda: self._tools.store.release(self._claim.lease, cause=cause))
         return Done("released", cause=cause)
 
     async def _postpone(self, cause: str) -> Done:
+        await self._keep_edits()
         delay = await patiently(lambda: self._tools.store.postpone(self._claim.lease, cause=cause))
         _log.warning(
             "postponed", action="task_postponed", task_id=self._envelope.task_id, cause=cause, delay=delay
         )
         return Done("released", cause=cause)
+
+    async def _keep_edits(self) -> None:
+        """Checkpoint what the agent changed, for whoever comes next; nothing fails because it fails."""
+        if (salvage := self._salvage()) is None:
+            return
+        try:
+            async with asyncio.timeout(self._tools.lease.lease_seconds / 2):
+                await self._books.checkpoint(salvage.snapshot, edits=salvage.edits)
+        except LeaseLost:
+            raise
+        except Exception as error:  # noqa: BLE001 - what failed before is what the record is about
+            _log.warning(
+                "edits not kept", action="salvage_failed", task_id=self._envelope.task_id, error=repr(error)
+            )
 
     async def _record(self, type_: str, /, **data: Any) -> None:
         self._transcript.apply(await self._books.record(type_, **data))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from zubble_queue.artifacts import ArtifactStore
@@ -58,6 +58,8 @@ class AttemptBooks:
         self._fingerprint = ""
         self._checkpointed: float | None = None
         self._checkpointing = asyncio.Lock()
+        self.last_snapshot = claim.checkpoint.snapshot if claim.checkpoint else None
+        """The work tree of the newest checkpoint, of an earlier attempt where this one has none yet."""
         self.checkpoint_due = False
         """Set it to have the next completed step checkpointed, however fresh the last checkpoint is."""
         self.usage = claim.usage
@@ -170,7 +172,11 @@ class AttemptBooks:
             await self.record("checkpoint_skipped", reason=str(too_large))
 
     async def checkpoint(
-        self, snapshot: Callable[[], Awaitable[bytes]], *, unless: Callable[[], bool] = lambda: False
+        self,
+        snapshot: Callable[[], Awaitable[bytes]],
+        *,
+        unless: Callable[[], bool] = lambda: False,
+        edits: Callable[[bytes], Awaitable[Mapping[str, str]]] | None = None,
     ) -> None:
         """Keep the work tree and the events up to now, so that the next attempt can go on from here.
 
@@ -179,6 +185,7 @@ class AttemptBooks:
         Args:
             snapshot: Takes it.
             unless: Asked when it is this checkpoint's turn: true leaves it to the next completed step.
+            edits: Makes artifacts of the snapshot, for an ending that nobody is there to write.
         """
         async with self._checkpointing:
             if unless():
@@ -186,10 +193,12 @@ class AttemptBooks:
                 return
             await self._write()
             seq = self._seq
-            tree = await self._artifacts.aput(await snapshot())
+            tree = await snapshot()
+            kept, artifacts = await self._artifacts.aput(tree), await edits(tree) if edits else {}
             await self._close_segment(upto=seq)
-            point = Checkpoint(seq=seq, snapshot=tree, segments=tuple(self._segments))
+            point = Checkpoint(seq=seq, snapshot=kept, segments=tuple(self._segments), artifacts=artifacts)
             await patiently(lambda: self._store.checkpoint(self._claim.lease, point))
+            self.last_snapshot = kept
 
     async def start_over(self) -> Checkpoint:
         """A checkpoint that keeps the events and no work tree: the next attempt begins afresh."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from zubble_queue.contracts import failure
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import Ending, Stop, Verdict
+from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.memory import MemoryUse
 from zubble_queue.contracts.record import Claim
-from zubble_worker import worktree
 from zubble_worker.books import AttemptBooks
+from zubble_worker.salvage import Salvaged
 from zubble_worker.stopping import Stopped
 from zubble_worker.transcript import Transcript
 from zubble_worker.workplace import Workplace
@@ -23,19 +22,20 @@ def compose(
     books: AttemptBooks,
     transcript: Transcript,
     place: Workplace | None,
-    artifacts: Mapping[str, str],
+    trajectory: BlobRef,
+    saved: Salvaged,
 ) -> Ending:
     """The ending as the record holds it; `place` is None where no sandbox was opened."""
-    envelope = transcript.job.envelope
-    changed = place.changes() if place else worktree.Changes()
+    envelope, changed = transcript.job.envelope, saved.changes
     opening = place.opening_seconds if place else 0.0
+    salvage = {"salvage": saved.note} if saved.note else {}
     return Ending(
         stop=stopped.stop,
         verdict=checked.verdict if checked else Verdict.NOT_RUN,
         reward=float(checked.passed) if checked else None,
         reason=stopped.reason[:1_000],
         report=" ".join(stopped.report.split())[:2_000],
-        evidence=stopped.evidence,
+        evidence={**stopped.evidence, **salvage},
         usage=books.usage,
         iterations_used=transcript.step,
         tokens_saved=transcript.tokens_saved,
@@ -45,7 +45,7 @@ def compose(
         lines_removed=changed.removed,
         isolation=envelope.sandbox.backend if place else "",
         memory=MemoryUse(mode=envelope.memory, read=transcript.memory_read or ()),
-        artifacts=artifacts,
+        artifacts={"trajectory": trajectory.ref, **saved.artifacts},
     )
 
 

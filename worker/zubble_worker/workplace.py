@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from dataclasses import dataclass
-from typing import Self
+from typing import IO, Final, Self
 
 from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.envelope import FileEntry, TaskEnvelope
@@ -17,6 +18,9 @@ from zubble_worker.check import SandboxChecker
 from zubble_worker.policy import provider_for
 from zubble_worker.tools import Tools
 
+_IN_MEMORY_BYTES: Final = 1_048_576
+"""A larger snapshot of the untouched tree waits in a file for the end of its attempt."""
+
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
@@ -24,8 +28,8 @@ class Workplace:
 
     sandbox: Sandbox
     checker: SandboxChecker
-    before: dict[str, bytes]
-    """The work tree as the agent found it."""
+    before: IO[bytes]
+    """A snapshot of the work tree as the agent found it."""
     opening_seconds: float
 
     @classmethod
@@ -38,7 +42,7 @@ class Workplace:
         sandbox = await provider.open(_spec(claim, tools.worker_id))
         try:
             await _place(envelope.files, sandbox, tools.artifacts)
-            before = worktree.files_in(await sandbox.snapshot(max_bytes=snapshot_bytes(sandbox.spec)))
+            before = await _untouched(sandbox)
         except BaseException:
             await sandbox.destroy()
             raise
@@ -50,11 +54,30 @@ class Workplace:
         await self.sandbox.freeze()
         return await self.sandbox.snapshot(max_bytes=snapshot_bytes(self.sandbox.spec))
 
-    def changes(self) -> worktree.Changes:
-        """What differs in the tree that was judged last."""
-        if not self.checker.snapshot:
-            return worktree.Changes()
-        return worktree.changes(self.before, worktree.files_in(self.checker.snapshot))
+    def compared(self, tree: bytes, *, whole: bool = True) -> worktree.Edits:
+        """What differs in a snapshot of this place; blocks for up to a second.
+
+        Args:
+            tree: The snapshot.
+            whole: Whether what is not in it is gone; else it is a part of the tree.
+        """
+        self.before.seek(0)
+        return worktree.compare(self.before.read(), tree, whole=whole)
+
+    async def close(self) -> None:
+        """End the sandbox and forget the untouched tree."""
+        await self.sandbox.destroy()
+        self.before.close()
+
+
+async def _untouched(sandbox: Sandbox) -> IO[bytes]:
+    try:
+        tree = await sandbox.snapshot(max_bytes=snapshot_bytes(sandbox.spec))
+    except ValueError as too_large:
+        raise JobError(f"the work tree the task begins with is too large: {too_large}") from too_large
+    file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by `close`
+    file.write(tree)
+    return file
 
 
 def _spec(claim: Claim, owner: str) -> SandboxSpec:

@@ -1,19 +1,28 @@
-"""What an agent changed: two snapshots of a work tree compared, as bytes, without unpacking anything."""
+"""What an agent changed: two snapshots of a work tree compared, as a patch, as files and as numbers.
+
+Nothing is unpacked and no `git` runs: whatever an agent planted in its tree is data here.
+"""
 
 from __future__ import annotations
 
-import difflib
-import io
-import tarfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from zubble_queue.errors import SandboxUnavailable
+from zubble_worker import patch, snapshots
+from zubble_worker.linediff import Budget, regions
+from zubble_worker.snapshots import Item, Tree
 
-_DIFFED_BYTES: Final = 262_144
-"""A larger or a binary file counts by its lines alone; difflib is quadratic at worst."""
-_LISTED_FILES: Final = 500
+TEXT_BYTES: Final = 262_144
+"""A larger or a binary file counts by its lines alone, and only its name is in the patch."""
+PATCH_BYTES: Final = 4 * 1_048_576
+FILES_BYTES: Final = 64 * 1_048_576
+FILES: Final = 2_000
+"""The most of a tree that is kept as changed files."""
+PATH_BYTES: Final = 1_024
+DEPTH: Final = 64
+LISTED_FILES: Final = 500
+_NOTES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,43 +34,116 @@ class Changes:
     removed: int = 0
 
 
-def files_in(snapshot: bytes) -> dict[str, bytes]:
-    """Path to content of the regular files and symbolic links (as their target) of a snapshot.
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """All that differs between two trees, within the caps."""
 
-    Raises SandboxUnavailable when it is no tar: the sandbox made it, and is no longer to be trusted.
+    changes: Changes = Changes()
+    patch: bytes = b""
+    """A unified diff for `git apply` or `patch -p1`. Lines with # before it name what it cannot hold: binary
+    and large files, symbolic links, and what was left out."""
+    files: bytes = b""
+    """A tar of the files that are new or different: regular ones, without owners, times and special modes."""
+
+
+def compare(before: bytes, after: bytes, *, whole: bool = True) -> Edits:
+    """Compare two snapshots; takes bounded time, but up to a second: to be called in a thread.
+
+    Args:
+        before: The older one.
+        after: The newer one.
+        whole: Whether what is not in the newer one was removed; else it is only a part of the tree.
+
+    Raises:
+        SandboxUnavailable: One of them is not what `Sandbox.snapshot` promises.
     """
-    found: dict[str, bytes] = {}
-    try:
-        with tarfile.open(fileobj=io.BytesIO(snapshot), mode="r:") as tar:
-            for member in tar:
-                if member.isreg():
-                    stream = tar.extractfile(member)
-                    found[member.name] = stream.read() if stream else b""
-                elif member.issym():
-                    found[member.name] = member.linkname.encode("utf-8", "surrogateescape")
-    except tarfile.TarError as broken:
-        raise SandboxUnavailable(f"The sandbox's snapshot is broken: {broken}") from broken
-    return found
+    old, new = snapshots.read(before), snapshots.read(after)
+    return _Comparison(old if whole else {path: old[path] for path in old.keys() & new}, new).edits()
 
 
-def changes(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> Changes:
-    """Everything that differs between two trees."""
-    touched = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-    added = removed = 0
-    for path in touched:
-        plus, minus = _lines(before.get(path, b""), after.get(path, b""))
-        added, removed = added + plus, removed + minus
-    names = tuple(path.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for path in touched)
-    return Changes(names[:_LISTED_FILES], added, removed)
+@dataclass(slots=True)
+class _Comparison:
+    before: Tree
+    after: Tree
+    budget: Budget = field(default_factory=Budget)
+    added: int = 0
+    removed: int = 0
+    notes: list[bytes] = field(default_factory=list)
+
+    def edits(self) -> Edits:
+        paths = self.before.keys() | self.after.keys()
+        touched = sorted(path for path in paths if self.before.get(path) != self.after.get(path))
+        if not touched:
+            return Edits()
+        fit = [path for path in touched if self._fits(path)]
+        diffs = b"".join(self._diffs(fit))
+        kept = self._kept(fit)
+        names = tuple(path.decode("utf-8", "replace") for path in touched[:LISTED_FILES])
+        changes = Changes(names, self.added, self.removed)
+        return Edits(changes, self._head() + diffs, snapshots.write(kept) if kept else b"")
+
+    def _diffs(self, touched: Sequence[bytes]) -> Iterator[bytes]:
+        room = PATCH_BYTES
+        for path in touched:
+            old, new = self.before.get(path), self.after.get(path)
+            diff = self._diff(path, old, new)
+            if len(diff) > room:
+                self._note(b"not in this patch, which would be too large", path, new or old)
+            else:
+                room -= len(diff)
+                yield diff
+
+    def _fits(self, path: bytes) -> bool:
+        fits = len(path) <= PATH_BYTES and path.count(b"/") < DEPTH
+        if not fits:
+            self._count_lines(self.before.get(path), self.after.get(path))
+            self._note(b"left out, its path is too long or too deep", path, None)
+        return fits
+
+    def _diff(self, path: bytes, old: Item | None, new: Item | None) -> bytes:
+        if not (_is_text(old) and _is_text(new)):
+            self._count_lines(old, new)
+            is_link = any(item and item.is_link for item in (old, new))
+            self._note(b"symbolic link" if is_link else b"binary or large file", path, new or old)
+            return b""
+        old_lines, new_lines = patch.lines(old), patch.lines(new)
+        found = regions(old_lines, new_lines, self.budget)
+        self.removed += sum(region.old_to - region.old_from for region in found)
+        self.added += sum(region.new_to - region.new_from for region in found)
+        return patch.of_file(path, (old, old_lines), (new, new_lines), found)
+
+    def _count_lines(self, old: Item | None, new: Item | None) -> None:
+        difference = sum(
+            sign * item.data.count(b"\n") for sign, item in ((1, new), (-1, old)) if item and not item.is_link
+        )
+        self.added, self.removed = self.added + max(difference, 0), self.removed + max(-difference, 0)
+
+    def _kept(self, touched: Sequence[bytes]) -> dict[bytes, Item]:
+        kept: dict[bytes, Item] = {}
+        room = FILES_BYTES
+        for path in touched:
+            new = self.after.get(path)
+            if new is None or new.is_link:
+                continue
+            if len(kept) < FILES and len(new.data) <= room:
+                kept[path], room = new, room - len(new.data)
+            else:
+                self._note(b"not among the changed files, which would be too many or too large", path, new)
+        return kept
+
+    def _note(self, what: bytes, path: bytes, item: Item | None) -> None:
+        size = b"" if item is None else b" (%d bytes)" % len(item.data)
+        target = b" -> " + patch.quoted(item.data[:PATH_BYTES]) if item and item.is_link else b""
+        gone = b"" if path in self.after else b", removed"
+        self.notes.append(b"# %s: %s%s%s%s\n" % (what, patch.quoted(path[:PATH_BYTES]), target, size, gone))
+
+    def _head(self) -> bytes:
+        more = len(self.notes) - _NOTES
+        last = [b"# and %d more\n" % more] if more > 0 else []
+        return b"".join([*self.notes[:_NOTES], *last])
 
 
-def _lines(before: bytes, after: bytes) -> tuple[int, int]:
-    if max(len(before), len(after)) > _DIFFED_BYTES or b"\0" in before or b"\0" in after:
-        difference = after.count(b"\n") - before.count(b"\n")
-        return max(difference, 0), max(-difference, 0)
-    plus = minus = 0
-    matcher = difflib.SequenceMatcher(None, before.splitlines(), after.splitlines(), autojunk=True)
-    for tag, old_from, old_to, new_from, new_to in matcher.get_opcodes():
-        if tag != "equal":
-            plus, minus = plus + new_to - new_from, minus + old_to - old_from
-    return plus, minus
+def _is_text(item: Item | None) -> bool:
+    if item is None:
+        return True
+    return not item.is_link and len(item.data) <= TEXT_BYTES and b"\0" not in item.data

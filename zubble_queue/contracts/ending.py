@@ -107,7 +107,7 @@ class Ending(BaseModel):
     """The sandbox that was really there: `bubblewrap`, or an exception the worker allowed, as `local`."""
     memory: MemoryUse = MemoryUse()
     artifacts: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
-    """Name to reference: trajectory, work_tree."""
+    """Name to reference: trajectory; and where the agent did anything: work_tree, patch, changed_files."""
 
     @property
     def outcome(self) -> str:

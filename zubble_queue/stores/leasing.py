@@ -225,6 +225,7 @@ class Leasing(Reading):
             "outcome": ending.outcome,
             "reason": ending.reason,
             "iterations_used": ending.iterations_used,
+            "artifacts": dict(ending.artifacts),
         }
         arguments = (checkpoint.model_dump_json(), json.dumps(summary))
         answer = await self._run("try_again", lease.task_id, lease.token, *arguments)

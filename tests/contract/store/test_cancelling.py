@@ -1,7 +1,8 @@
 import pytest
 
 from zubble_queue.contracts.ending import Ending, Stop
-from zubble_queue.contracts.record import Refused, TaskState
+from zubble_queue.contracts.envelope import BlobRef
+from zubble_queue.contracts.record import Checkpoint, Refused, TaskState
 from zubble_queue.errors import UnknownName
 
 
@@ -131,3 +132,16 @@ async def test_unknown_names_are_told(world):
         await world.store.cancel_batch("nope")
     with pytest.raises(UnknownName, match="task 'nope'"):
         await world.store.cancel_task("nope")
+
+
+async def test_what_an_agent_changed_is_named_by_an_ending_that_nobody_was_there_to_write(world):
+    lease = await world.running()
+    kept = BlobRef(ref=f"sha256:{'a' * 64}", size=1)
+    patch = {"patch": f"sha256:{'b' * 64}"}
+    await world.store.checkpoint(lease, Checkpoint(seq=0, snapshot=kept, artifacts=patch))
+    await world.store.release(lease, cause="handover")
+
+    await world.store.cancel_task(lease.task_id)
+
+    ending = (await world.store.task(lease.task_id)).ending
+    assert dict(ending.artifacts) == {**patch, "work_tree": kept.ref}

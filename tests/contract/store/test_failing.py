@@ -4,7 +4,9 @@ from zubble_queue.contracts.ending import Ending, Stop
 from zubble_queue.contracts.record import BatchInfo, Checkpoint, Refused, TaskState
 from zubble_queue.stores.leasing import INFRA_FAILURES
 
-FAILED = Ending(stop=Stop.GAVE_UP, reason="no idea", iterations_used=3)
+FAILED = Ending(
+    stop=Stop.GAVE_UP, reason="no idea", iterations_used=3, artifacts={"patch": f"sha256:{'b' * 64}"}
+)
 
 
 async def let_mature(world):
@@ -147,6 +149,7 @@ async def test_an_attempt_that_ended_unverified_is_followed_by_another_in_the_sa
     assert (second.usage.spend_micro_usd, second.previous_end) == (7, "retried")
     assert [(past.attempt, past.outcome, past.reason) for past in second.past] == [(1, "failed", "no idea")]
     assert second.checkpoint == Checkpoint(seq=1)
+    assert dict(second.past[0].artifacts) == dict(FAILED.artifacts)
 
 
 async def test_after_the_last_retry_there_is_no_other(world, with_retries):

@@ -255,10 +255,22 @@ local function seal(id, batch, from, outcome, ending)
   wake()
 end
 
+-- What an agent changed, as of the last checkpoint of its task.
+local function kept_edits(id)
+  local point = redis.call('HGET', task_key(id), 'checkpoint')
+  local checkpoint = point and cjson.decode(point) or {}
+  local artifacts = checkpoint.artifacts or {}
+  if type(checkpoint.snapshot) == 'table' then
+    artifacts.work_tree = checkpoint.snapshot.ref
+  end
+  return artifacts
+end
+
 -- Seal on the store's own account: nobody runs the task, so nobody else can.
 local function seal_unattended(id, batch, from, stop, reason, evidence)
   note(id, redis.call('HGET', task_key(id), 'epoch'), 'sealed', {outcome = stop, reason = reason})
-  seal(id, batch, from, stop, cjson.encode({stop = stop, verdict = 'not_run', reason = reason, evidence = evidence}))
+  seal(id, batch, from, stop, cjson.encode({stop = stop, verdict = 'not_run', reason = reason, evidence = evidence,
+    artifacts = kept_edits(id)}))
 end
 
 -- How leases ended that did not end well: the evidence of a stuck task.
