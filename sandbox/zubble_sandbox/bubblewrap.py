@@ -19,8 +19,8 @@ from pydantic import Field
 from zubble_queue.contracts.sandbox import VERIFY_DIR, WORK_DIR, Probe, Sandbox, SandboxSpec
 from zubble_queue.contracts.sandbox_options import SandboxOptions
 from zubble_queue.errors import JobError, SandboxUnavailable
-from zubble_sandbox import bundle, commands, probing, tools
-from zubble_sandbox.opening import Plan, open_sandbox, reap_orphans
+from zubble_sandbox import commands, probing, tools
+from zubble_sandbox.opening import Plan, memory_file, open_sandbox, reap_orphans
 from zubble_sandbox.records import Record, Records, runtime_dir
 from zubble_sandbox.supervised import Setup
 from zubble_sandbox.uids import DEFAULT_BASE, DEFAULT_COUNT, UidPool
@@ -103,7 +103,6 @@ class BubblewrapProvider:
         found, base, count = self._prepared.tools, *self._uid_range
         return {
             "bwrap": f"{found.version} {found.bwrap}",
-            "python": found.python,
             "user": "the worker's" if self._prepared.uids is None else f"one of {base} to {base + count - 1}",
             "limits": "rlimits (degraded)",
         }
@@ -119,7 +118,7 @@ class _Prepared:
         """Descriptors for the new process are opened into `fds`."""
 
         def given(data: bytes, name: str) -> int:
-            fd = bundle.memory_file(data, name)
+            fd = memory_file(data, name)
             fds.callback(os.close, fd)
             return fd
 
@@ -127,16 +126,15 @@ class _Prepared:
         seccomp_fd = given(self.tools.filter, "filter")
         options = commands.bwrap_options(spec, self.tools.roots, files, seccomp_fd)
         args_fd = given(commands.nul_separated(options), "args")
+        box_fd = self.tools.open_box()
+        fds.callback(os.close, box_fd)
         held = None if self.uids is None else self.uids.take()
         record = Record.new(backend=BubblewrapProvider.name, name=spec.name, owner=spec.owner)
         return Plan(
             record=record,
             setup=_SETUP,
-            code=self.tools.code,
-            argv=lambda control: self.tools.command_line(
-                args_fd, bundle.launch(self.tools.python, control, record.token), held
-            ),
-            pass_fds=(args_fd, seccomp_fd, *(fd for _, fd in files)),
+            argv=lambda arguments: self.tools.command_line(args_fd, box_fd, arguments, held),
+            pass_fds=(args_fd, seccomp_fd, box_fd, *(fd for _, fd in files)),
             after=held.give_back if held is not None else lambda: None,
         )
 

@@ -110,15 +110,6 @@ def bwrap_argv(bwrap: str, args_fd: int, program: Sequence[str]) -> list[str]:
     return [bwrap, "--args", str(args_fd), "--", *program]
 
 
-def as_user(setpriv: str, uid: int, program: Sequence[str]) -> list[str]:
-    """Give up root for good before the program starts."""
-    return [
-        setpriv,
-        f"--reuid={uid}",
-        f"--regid={uid}",
-        "--clear-groups",
-        "--inh-caps=-all",
-        "--no-new-privs",
-        "--",
-        *program,
-    ]
+def as_user(program: str, uid: int, argv: Sequence[str]) -> list[str]:
+    """Give up root for good before a program starts, by zubble-box."""
+    return [program, "enter", "--uid", str(uid), "--", *argv]

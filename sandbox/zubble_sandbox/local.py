@@ -8,7 +8,6 @@ promises about commands: bounded output, deadlines, and nothing left running.
 from __future__ import annotations
 
 import asyncio
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -17,9 +16,10 @@ from typing import Final
 from zubble_queue.contracts.sandbox import VERIFY_DIR, Probe, Sandbox, SandboxSpec
 from zubble_queue.contracts.sandbox_options import SandboxOptions
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import bundle, commands, probing
-from zubble_sandbox.opening import Plan, open_sandbox, reap_orphans, remove_folder
+from zubble_sandbox import box, commands, probing
+from zubble_sandbox.opening import Plan, open_sandbox, reap_orphans
 from zubble_sandbox.records import Record, Records, runtime_dir
+from zubble_sandbox.removal import remove_folder
 from zubble_sandbox.supervised import Setup
 
 
@@ -52,15 +52,14 @@ class LocalProvider:
         if spec.network == "allowlist":
             raise SandboxUnavailable("The local backend cannot keep an allowlist of hosts.")
         records = Records(self._folder or runtime_dir())
-        code = await asyncio.to_thread(bundle.compiled, sys.executable)
+        program = str(box.binary())
         home = Path(tempfile.mkdtemp(prefix="zubble-local-"))
         record = Record.new(backend=self.name, name=spec.name, owner=spec.owner, folder=str(home))
         folders = _make_folders(home, spec)
         plan = Plan(
             record=record,
             setup=Setup(mode="tree", folders=folders, env=_env(folders)),
-            code=code,
-            argv=lambda control: bundle.launch(sys.executable, control, record.token),
+            argv=lambda arguments: (program, *arguments),
             pass_fds=(),
             after=partial(remove_folder, str(home)),
         )

@@ -9,17 +9,16 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox import spawner
-from zubble_sandbox.bundle import memory_file
 from zubble_sandbox.channel import Channel
+from zubble_sandbox.line import SocketLine
 from zubble_sandbox.records import Record, Records, kill_marked
+from zubble_sandbox.removal import remove_folder
 from zubble_sandbox.supervised import Setup, SupervisedSandbox
-from zubble_sandbox.supervisor.tree import empty
 
 END_SECONDS: Final = 2.0
 """How long a sandbox may take to end by itself before it is killed."""
@@ -32,10 +31,8 @@ class Plan:
 
     record: Record
     setup: Setup
-    code: bytes
-    """The supervisor's bundle."""
-    argv: Callable[[int], Sequence[str]]
-    """Makes the command line once the number of the control descriptor is known."""
+    argv: Callable[[Sequence[str]], Sequence[str]]
+    """Makes the command line from the arguments of zubble-box."""
     pass_fds: Sequence[int]
     after: Callable[[], object]
     """Called once, after the last process has ended or when nothing could be started."""
@@ -74,16 +71,14 @@ class _Box:
         with contextlib.ExitStack() as passed:
             passed.callback(theirs.close)
             passed.push(lambda kind, *_: ours.close() if kind else None)
-            code = memory_file(self._plan.code, "code")
-            passed.callback(os.close, code)
+            arguments = ("supervise", "--fd", str(theirs.fileno()), self._plan.record.token)
             launch = spawner.Launch(
-                argv=self._plan.argv(theirs.fileno()),
-                stdin_fd=code,
+                argv=self._plan.argv(arguments),
                 output_fd=self._output,
                 pass_fds=(theirs.fileno(), *self._plan.pass_fds),
             )
             self._process = await spawner.start(launch)
-            self._channel = await Channel.over(ours)
+            self._channel = Channel(await SocketLine.over(ours))
         return self._channel
 
     def complaint(self) -> str:
@@ -139,17 +134,10 @@ def kill_until_gone(token: str) -> bool:
     return alive
 
 
-def remove_folder(folder: str | None) -> bool:
-    """Remove a folder of ours whatever a command made of it; True when there was one."""
-    if folder is None:
-        return False
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        empty(fd)
-    finally:
-        os.close(fd)
-    Path(folder).rmdir()
-    return True
+def memory_file(data: bytes, name: str) -> int:
+    """A descriptor of an anonymous file, at its start; the caller closes it."""
+    fd = os.memfd_create(name, os.MFD_CLOEXEC)
+    with os.fdopen(fd, "wb", closefd=False) as file:
+        file.write(data)
+        file.seek(0)
+    return fd

@@ -25,10 +25,9 @@ NO_CORE_BYTES: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What to start. Only the named descriptors and 0 to 2 are inherited; the environment is given whole."""
+    """What to start. Only the named descriptors are inherited beside 0 to 2, and no environment."""
 
     argv: Sequence[str]
-    stdin_fd: int
     output_fd: int
     """Standard output and standard error."""
     pass_fds: Sequence[int] = ()
@@ -107,7 +106,7 @@ def _start(launch: Launch) -> Process:
         return Process(
             subprocess.Popen(
                 launch.argv,
-                stdin=launch.stdin_fd,
+                stdin=subprocess.DEVNULL,
                 stdout=launch.output_fd,
                 stderr=launch.output_fd,
                 pass_fds=launch.pass_fds,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import contextlib
+import hashlib
 import os
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from zubble_queue.contracts.sandbox import (
     MIB,
@@ -20,15 +23,19 @@ from zubble_queue.contracts.sandbox import (
     SandboxSpec,
 )
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox.channel import Channel
-from zubble_sandbox.supervisor import wire
+from zubble_sandbox import archive, wire
+from zubble_sandbox.channel import Body, Channel
 
 GRACE_SECONDS: Final = 5.0
 """How much later than its deadline a command may be reported before the sandbox counts as lost."""
 SETUP_SECONDS: Final = 60.0
 FILE_SECONDS: Final = 300.0
 """For one file operation; a snapshot of 256 MiB takes about a second."""
-_LISTING_BYTES: Final = 64 * MIB
+MAX_ENTRIES: Final = 200_000
+"""Of one listing or fingerprint; the supervisor looks at no more."""
+_LISTING_BYTES: Final = 256 * MIB
+_MUCH_BYTES: Final = MIB
+"""What is larger is looked through beside the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +48,45 @@ class Setup:
     """Name in absolute paths (work, tmp, verify) to the folder as the supervisor sees it."""
     env: Mapping[str, str]
     """The sandbox's own small environment."""
+    limits: bool = True
+    """Whether every command gets the spec's limits as rlimits; `tree` has that of open files only."""
+    oom: str = ""
+    """Where the kernel counts processes killed for memory: the number of an inherited descriptor, or paths of
+    `memory.events` or `memory.oom_control` inside with ':' between, the first that is there."""
+    forward: tuple[int, str] = (0, "")
+    """A port on 127.0.0.1 inside, and the Unix socket its connections are carried to; port 0 for none."""
+    grace_seconds: float = GRACE_SECONDS
+    """For each command; longer where a lost line is opened again."""
 
     def fields(self, spec: SandboxSpec) -> list[bytes]:
-        numbers = (spec.max_life_seconds, spec.pids, spec.open_files, spec.work_bytes, spec.memory_bytes)
+        capped = self.limits and self.mode == "namespace"
+        numbers = (
+            spec.max_life_seconds,
+            spec.pids if capped else 0,
+            spec.open_files,
+            spec.work_bytes if capped else 0,
+            spec.memory_bytes if capped else 0,
+            spec.linger_seconds,
+            int(spec.background),
+        )
         folders = [os.fsencode(text) for pair in self.folders.items() for text in pair]
-        return [self.mode.encode(), *(b"%a" % number for number in numbers), *folders]
+        port, path = self.forward
+        return [
+            self.mode.encode(),
+            *(b"%a" % number for number in numbers),
+            *(self.oom.encode(), b"%d" % port, os.fsencode(path)),
+            *folders,
+        ]
 
 
 class SupervisedSandbox:
     """Implements `zubble_queue.contracts.sandbox.Sandbox`.
 
     One command at a time: `exec` and `restore` wait for each other, because the end of a command is the end
-    of everything in the sandbox. The other methods also work while a command runs. A frozen sandbox starts
-    no command; the time a command was frozen is not counted against it. A command that could not be started
-    is a result with exit code 127 (not found) or 126 (anything else) and one sentence on standard error.
+    of everything in the sandbox, unless its spec allows background processes. The other methods also work
+    while a command runs. A frozen sandbox starts no command; the time a command was frozen is not counted
+    against it. A command that could not be started is a result with exit code 127 (not found) or 126
+    (anything else) and one sentence on standard error.
     """
 
     def __init__(
@@ -67,6 +99,7 @@ class SupervisedSandbox:
         self._frozen_at: float | None = None
         self._frozen_before = 0.0
         self._destroying: asyncio.Task[None] | None = None
+        self._killing: asyncio.Task[object] | None = None
 
     @classmethod
     async def begin(
@@ -96,33 +129,38 @@ class SupervisedSandbox:
             return _not_started(f"zubble: cannot start the command: {error}\n")
         async with self._turn:
             await self._thawed.wait()
+            if self._killing is not None:
+                await asyncio.shield(self._killing)
             return await self._run(command, fields)
 
     async def read(self, path: str, *, max_bytes: int = 10 * MIB) -> bytes:
-        return await self._file(path, wire.READ, os.fsencode(path), b"%d" % max_bytes, limit=max_bytes)
+        return bytes(await self._file(path, wire.READ, os.fsencode(path), b"%d" % max_bytes, limit=max_bytes))
 
     async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        await self._file(path, wire.WRITE, os.fsencode(path), b"%d" % executable, body=data)
+        await self._file(path, wire.WRITE, os.fsencode(path), b"%d" % executable, body=(data,))
 
     async def list(self, path: str = ".", *, limit: int = 10_000) -> builtins.list[FileInfo]:
-        data = await self._file(path, wire.LIST, os.fsencode(path), b"%d" % limit, limit=_LISTING_BYTES)
-        fields = wire.unpack(data)
+        data = await self._listing(path, skip_private=False)
+        records = await _beside(data, archive.records)
+        records.sort(key=lambda record: record.path)
         return [
-            FileInfo(path=os.fsdecode(name), kind=kind.decode(), size=int(size), mode=int(mode))
-            for name, kind, size, mode in zip(
-                fields[::4], fields[1::4], fields[2::4], fields[3::4], strict=True
-            )
+            FileInfo(os.fsdecode(record.path), record.kind_name, record.size, record.mode)
+            for record in records[:limit]
         ]
 
     async def fingerprint(self) -> str:
-        return (await self._file(WORK_DIR, wire.FINGERPRINT, limit=1_024)).decode()
+        data = await self._listing(WORK_DIR, skip_private=True)
+        return (await _beside(data, hashlib.sha256)).hexdigest()
 
     async def snapshot(self, *, max_bytes: int = 256 * MIB) -> bytes:
-        return await self._file(WORK_DIR, wire.SNAPSHOT, b"%d" % max_bytes, limit=max_bytes)
+        data = await self._file(WORK_DIR, wire.SNAPSHOT, b"%d" % max_bytes, limit=max_bytes)
+        return await _beside(data, lambda saved: archive.tar(saved, max_bytes))
 
     async def restore(self, snapshot: bytes) -> None:
+        self._channel.ensure_whole()
+        body = await _beside(snapshot, archive.checked)
         async with self._turn:
-            await self._file(WORK_DIR, wire.RESTORE, body=snapshot)
+            await self._file(WORK_DIR, wire.RESTORE, body=body)
 
     async def freeze(self) -> None:
         if self._frozen_at is None:
@@ -155,16 +193,22 @@ class SupervisedSandbox:
         if not command.argv:
             raise ValueError("it is empty")
         env = {**self._setup.env, **command.env}
-        texts = [*command.argv, *(text for pair in env.items() for text in pair)]
-        head = [b"%f" % command.timeout_seconds, os.fsencode(command.cwd), b"%d" % len(command.argv)]
+        if not all(env) or any("=" in name for name in env):
+            raise ValueError("the name of a variable is empty or holds '='")
+        texts = [*command.argv, *(f"{name}={value}" for name, value in env.items())]
+        head = [secrets.token_hex(8).encode(), b"%f" % command.timeout_seconds]
+        head += [os.fsencode(command.cwd), b"%d" % len(command.argv)]
         fields = [*head, *map(os.fsencode, texts)]
+        if any(b"\0" in field for field in fields):
+            raise ValueError("a text of it holds NUL")
         if sum(len(field) + 4 for field in fields) > wire.MAX_FRAME_BYTES:
             raise ValueError("its arguments are too long")
         return fields
 
     async def _run(self, command: Command, fields: builtins.list[bytes]) -> CommandResult:
         answer = asyncio.ensure_future(self._channel.call(wire.EXEC, *fields))
-        deadline = time.monotonic() - self._frozen_seconds() + command.timeout_seconds + GRACE_SECONDS
+        deadline = time.monotonic() - self._frozen_seconds() + command.timeout_seconds
+        deadline += self._setup.grace_seconds
         try:
             while not answer.done():
                 left = deadline + self._frozen_seconds() - time.monotonic()
@@ -175,11 +219,20 @@ class SupervisedSandbox:
         finally:
             if not answer.done():
                 answer.cancel()
-                self._channel.tell(wire.KILL)
+                self._killing = asyncio.create_task(self._kill(fields[0]))
+
+    async def _kill(self, command_id: bytes) -> None:
+        """Of a command nobody waits for any more; what goes wrong is met again by the next call."""
+        with contextlib.suppress(SandboxUnavailable):
+            await self._file(WORK_DIR, wire.KILL, command_id)
+
+    async def _listing(self, path: str, *, skip_private: bool) -> bytearray:
+        fields = os.fsencode(path), b"%d" % MAX_ENTRIES, b"%d" % skip_private
+        return await self._file(path, wire.LIST, *fields, limit=_LISTING_BYTES)
 
     async def _file(
-        self, path: str, kind: int, *fields: bytes, body: bytes | None = None, limit: int = 0
-    ) -> bytes:
+        self, path: str, kind: int, *fields: bytes, body: Body | None = None, limit: int = 0
+    ) -> bytearray:
         try:
             async with asyncio.timeout(FILE_SECONDS):
                 return (await self._channel.call(kind, *fields, body=body, limit=limit))[1]
@@ -199,15 +252,28 @@ class SupervisedSandbox:
         return SandboxUnavailable(f"The sandbox {self._spec.name} {what}; it was destroyed.")
 
 
+_Data = TypeVar("_Data", bytes, bytearray)
+_Made = TypeVar("_Made")
+
+
+async def _beside(data: _Data, work: Callable[[_Data], _Made]) -> _Made:
+    """Work on data without holding up the event loop when it is much."""
+    return work(data) if len(data) < _MUCH_BYTES else await asyncio.to_thread(work, data)
+
+
+_KILLED: Final = {(b"signal", 9), (b"exit", 137)}
+"""How a command ends that is killed for memory, and a shell whose child is."""
+
+
 def _result(fields: builtins.list[bytes]) -> CommandResult:
-    kind, code, seconds, out_total, out_head, out_tail, err_total, err_head, err_tail = fields
+    kind, code, seconds, ooms, out_total, out_head, out_tail, err_total, err_head, err_tail = fields
     totals = int(out_total), int(err_total)
     kept = len(out_head) + len(out_tail), len(err_head) + len(err_tail)
     return CommandResult(
         exit_code=int(code) if kind == b"exit" else None,
         signal=int(code) if kind == b"signal" else None,
         timed_out=kind == b"timeout",
-        oom=False,
+        oom=int(ooms) > 0 and (kind, int(code)) in _KILLED,
         stdout=_joined(out_head, out_tail, totals[0] - kept[0]),
         stderr=_joined(err_head, err_tail, totals[1] - kept[1]),
         stdout_bytes=totals[0],

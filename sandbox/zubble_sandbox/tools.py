@@ -8,23 +8,20 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import bundle, commands, seccomp
+from zubble_sandbox import box, commands, seccomp
+from zubble_sandbox.opening import memory_file
 from zubble_sandbox.uids import HeldUid, UidPool
 
-_PYTHONS: Final = ("/usr/bin/python3", "/usr/local/bin/python3")
-"""Below /usr, which is all of the host that a sandbox sees."""
 _TRIAL: Final = f"""
-import os, sys
-status = open("/proc/self/status").read()
-wanted = ("Seccomp:\\t2\\n", "NoNewPrivs:\\t1\\n", "CapEff:\\t0000000000000000\\n")
-if os.getpid() != 1 or os.getuid() != {commands.BOX_UID} or not all(line in status for line in wanted):
-    sys.exit("it isolates nothing")
+test $$ = 1 && test "$(id -u)" = {commands.BOX_UID} && test "$(grep -cE \
+"^(Seccomp:[[:space:]]*2|NoNewPrivs:[[:space:]]*1|CapEff:[[:space:]]*0+)$" /proc/self/status)" = 3 && exit
+echo it isolates nothing >&2; exit 1
 """
 _TRIAL_SECONDS: Final = 60.0
 _ADVICE: Final = {
@@ -42,21 +39,24 @@ class Tools:
 
     bwrap: str
     version: str
-    python: str
-    code: bytes
-    """The supervisor for that Python."""
+    box: str
+    """Our own program."""
     filter: bytes
     roots: Sequence[commands.HostRoot]
-    setpriv: str | None
-    """For a worker that is root."""
 
-    def command_line(self, args_fd: int, program: Sequence[str], held: HeldUid | None) -> list[str]:
-        """Start a program in a sandbox, as another user when we are root."""
-        argv = commands.bwrap_argv(self.bwrap, args_fd, program)
-        if held is None:
-            return argv
-        assert self.setpriv is not None
-        return commands.as_user(self.setpriv, held.uid, argv)
+    def open_box(self) -> int:
+        """A descriptor by which it is started inside, where its path does not lead; the caller closes it."""
+        return os.open(self.box, os.O_RDONLY | os.O_CLOEXEC)
+
+    def command_line(
+        self, args_fd: int, box_fd: int, arguments: Sequence[str], held: HeldUid | None
+    ) -> list[str]:
+        """Start our program in a sandbox, as another user when we are root."""
+        program = (f"/proc/self/fd/{box_fd}", *arguments)
+        return self.as_held(commands.bwrap_argv(self.bwrap, args_fd, program), held)
+
+    def as_held(self, argv: list[str], held: HeldUid | None) -> list[str]:
+        return argv if held is None else commands.as_user(self.box, held.uid, argv)
 
 
 def find(candidates: Sequence[str] | None, uids: UidPool | None) -> Tools:
@@ -66,14 +66,13 @@ def find(candidates: Sequence[str] | None, uids: UidPool | None) -> Tools:
         candidates: Programs to try; the system's bwrap, then the wheel's, when None.
         uids: Where to take another user from; None for a worker that is not root.
     """
-    python, setpriv = find_python(), _setpriv() if uids is not None else None
-    code, filter_program, roots = bundle.compiled(python), seccomp.filter_program(), tuple(_host_roots())
+    program, filter_program, roots = str(box.binary()), seccomp.filter_program(), tuple(_host_roots())
     complaints: list[str] = []
     for bwrap in _bwraps() if candidates is None else candidates:
-        tools = Tools(bwrap, "", python, code, filter_program, roots, setpriv)
+        tools = Tools(bwrap, "", program, filter_program, roots)
         complaint = _complaint(tools, uids)
         if complaint is None:
-            return Tools(bwrap, _version(bwrap), python, code, filter_program, roots, setpriv)
+            return replace(tools, version=_version(bwrap))
         complaints.append(f"{bwrap}: {complaint}")
     raise SandboxUnavailable(
         "; ".join(complaints) or "bwrap is not installed: install the package bubblewrap (0.8 or newer)."
@@ -90,22 +89,6 @@ def _bwraps() -> Iterator[str]:
         return
 
 
-def find_python() -> str:
-    for python in _PYTHONS:
-        if os.access(python, os.X_OK):
-            return python
-    raise SandboxUnavailable(f"No Python in {' or '.join(_PYTHONS)}: install the package python3-minimal.")
-
-
-def _setpriv() -> str:
-    if found := shutil.which("setpriv"):
-        return found
-    raise SandboxUnavailable(
-        "A worker that is root must not start bwrap as root, and setpriv is missing: "
-        "install the package util-linux, or start the worker as another user."
-    )
-
-
 def _host_roots() -> Iterator[commands.HostRoot]:
     for path in map(Path, ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")):
         if path.is_symlink():
@@ -115,17 +98,18 @@ def _host_roots() -> Iterator[commands.HostRoot]:
 
 
 def _complaint(tools: Tools, uids: UidPool | None) -> str | None:
-    """Open a whole sandbox and look around in it with Python; None when it holds."""
+    """Open a whole sandbox and look around in it; None when it holds."""
     with ExitStack() as stack:
-        seccomp_fd = bundle.memory_file(tools.filter, "filter")
+        seccomp_fd = memory_file(tools.filter, "filter")
         stack.callback(os.close, seccomp_fd)
         options = commands.bwrap_options(SandboxSpec("trial", "trial"), tools.roots, (), seccomp_fd)
-        args_fd = bundle.memory_file(commands.nul_separated(options), "args")
+        args_fd = memory_file(commands.nul_separated(options), "args")
         stack.callback(os.close, args_fd)
         held = None if uids is None else uids.take()
         if held is not None:
             stack.callback(held.give_back)
-        argv = tools.command_line(args_fd, (tools.python, "-I", "-S", "-c", _TRIAL), held)
+        shell = ("/bin/sh", "-c", _TRIAL)
+        argv = tools.as_held(commands.bwrap_argv(tools.bwrap, args_fd, shell), held)
         try:
             done = subprocess.run(
                 argv,

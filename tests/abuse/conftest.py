@@ -93,7 +93,8 @@ class Box:
     @property
     def supervisor(self) -> int:
         """Pid 1 of the sandbox as the host counts it."""
-        return next(pid for pid in Host.marked(self.token) if Host.arguments(pid)[0].endswith(b"python3"))
+        marked = {pid: Host.arguments(pid)[0] for pid in Host.marked(self.token)}
+        return next(pid for pid, program in marked.items() if program.startswith(b"/proc/self/fd/"))
 
     @property
     def processes(self) -> list[int]:
@@ -117,7 +118,7 @@ class Host:
 
     @staticmethod
     def marked(token: str) -> list[int]:
-        """Processes that carry a sandbox's mark: setpriv and bwrap, and its supervisor."""
+        """Processes that carry a sandbox's mark: bwrap and its supervisor."""
         return [pid for pid in Host.pids() if token.encode() in Host.arguments(pid)]
 
     @staticmethod

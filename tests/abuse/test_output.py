@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from zubble_queue.contracts.sandbox import MIB, Command
-from zubble_sandbox.supervisor import wire
+from zubble_sandbox import wire
 
 FLOOD_MIB = int(os.environ.get("ZUBBLE_ABUSE_FLOOD_MIB", "256"))
 """10,240 is the full size of attack 24."""

@@ -21,7 +21,7 @@ import pytest
 
 from zubble_queue.contracts.sandbox import SandboxSpec, shell
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import seccomp, spawner
+from zubble_sandbox import box, seccomp, spawner
 from zubble_sandbox.bubblewrap import BubblewrapOptions, BubblewrapProvider
 from zubble_sandbox.once import exec_once
 from zubble_sandbox.records import Records, runtime_dir
@@ -108,13 +108,10 @@ async def test_a_process_outlives_the_thread_that_asked_for_it():
 
     def short_lived():
         read, write = os.pipe()
-        launch = spawner.Launch(
-            (sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT), os.open(os.devnull, os.O_RDONLY), write
-        )
+        launch = spawner.Launch((sys.executable, "-I", "-S", "-c", DIE_WITH_PARENT), write)
         started.append(asyncio.run(spawner.start(launch)))
         direct.append(subprocess.Popen(launch.argv, stdout=write))
         os.close(write)
-        os.close(launch.stdin_fd)
         said = b""
         while said.count(b"1") < 2:  # both have asked to die with the thread that started them
             said += os.read(read, 100)
@@ -218,13 +215,10 @@ async def test_a_filter_that_is_none_opens_nothing(tmp_path, monkeypatch):
         await exec_once(BubblewrapProvider(folder=tmp_path / "records"), ("true",), 5.0)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="about a worker that is root")
-async def test_a_worker_that_is_root_and_cannot_become_another_refuses(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    options = BubblewrapOptions(bwrap_file="/usr/bin/bwrap")
-    provider = BubblewrapProvider(options, folder=tmp_path / "records")
-    with pytest.raises(SandboxUnavailable, match="setpriv"):
-        await exec_once(provider, ("true",), 5.0)
+async def test_without_the_supervisors_program_nothing_is_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr(box, "_PROGRAMS", tmp_path)
+    with pytest.raises(SandboxUnavailable, match="zubble-box"):
+        await exec_once(BubblewrapProvider(folder=tmp_path / "records"), ("true",), 5.0)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="about a worker that is root")

@@ -12,7 +12,6 @@ import time
 from pathlib import Path
 
 from zubble_queue.contracts.sandbox import SandboxSpec
-from zubble_sandbox import bundle, tools
 from zubble_sandbox.bubblewrap import BubblewrapProvider
 
 
@@ -25,7 +24,6 @@ async def open_one(folder: Path, ready: int) -> None:
 
 
 def main(folder: Path, count: int) -> None:
-    bundle.compiled(tools.find_python())
     killed = 0
     for number in range(count):
         read, write = os.pipe()

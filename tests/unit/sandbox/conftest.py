@@ -1,42 +1,102 @@
-"""A work tree without a sandbox around it."""
+"""The program itself, in a work tree without a sandbox around it."""
 
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
-from zubble_sandbox.supervisor import wire
-from zubble_sandbox.supervisor.tree import Roots
+from zubble_sandbox import wire
+from zubble_sandbox.box import binary
 
 
-class Given(wire.Body):
-    """A body whose bytes are all there."""
+@dataclass
+class Supervisor:
+    """A process in mode `tree`, the worker's end of its line, and the tree it serves."""
 
-    def __init__(self, data: bytes) -> None:
-        super().__init__(None, 0)
-        self._buffer += data
-        self._ended = True
+    process: subprocess.Popen
+    sock: socket.socket
+    work: Path
+
+    def send(self, kind, call, *fields, body=None):
+        self.sock.sendall(wire.frame(kind, call, wire.pack(*fields)))
+        for frame in () if body is None else wire.body_frames(call, (body,)):
+            self.sock.sendall(frame)
+
+    def setup(self, *, life=60.0, mode=b"tree", call=1, background=b"0", linger=b"0"):
+        limits = (b"64", b"1024", b"0", b"0")
+        self.send(
+            wire.SETUP, call, mode, b"%f" % life, *limits, linger, background, b"", b"0", b"",
+            b"work", os.fsencode(self.work),
+        )  # fmt: skip
+
+    def run(self, call, text, *, seconds=b"60", name=None):
+        command = (b"3", b"/bin/sh", b"-c", text, b"PATH=/usr/bin:/bin")
+        self.send(wire.EXEC, call, name or b"command-%d" % call, seconds, b"/work", *command)
+
+    def frame(self):
+        length, kind, call = wire.parse_header(self.sock.recv(wire.HEADER_BYTES, socket.MSG_WAITALL))
+        return kind, call, self.sock.recv(length, socket.MSG_WAITALL) if length else b""
+
+    def answer(self):
+        """The next answer with its data: kind, call, fields, data."""
+        data = b""
+        while (frame := self.frame())[0] == wire.CHUNK:
+            data += frame[2]
+        return frame[0], frame[1], wire.unpack(frame[2]), data
+
+    def ask(self, kind, *fields, body=None):
+        """The fields and the data of the answer. Raises OSError, ValueError."""
+        self.send(kind, 7, *fields, body=body)
+        outcome, call, answered, data = self.answer()
+        assert call == 7
+        if outcome == wire.OK:
+            return answered, data
+        if answered[0] == b"os":
+            raise OSError(int(answered[1]), os.strerror(int(answered[1])))
+        raise ValueError(answered[2].decode())
 
 
 @pytest.fixture
-def given():
-    return Given
+def new_supervisor(tmp_path_factory):
+    """Starts supervisors that are not set up yet."""
+    started = []
 
+    def start(program=None):
+        work = tmp_path_factory.mktemp("tree") / "work"
+        work.mkdir()
+        (work.parent / "outside").write_text("outside")
+        ours, theirs = socket.socketpair()
+        process = subprocess.Popen(
+            (program or binary(), "supervise", "--fd", str(theirs.fileno()), "mark"),
+            stdin=subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            stderr=subprocess.PIPE,
+            env={},
+        )
+        theirs.close()
+        started.append(Supervisor(process, ours, work))
+        return started[-1]
 
-class Tree:
-    def __init__(self, top) -> None:
-        self.path = top / "work"
-        self.path.mkdir()
-        self.roots = Roots({b"work": os.fsencode(self.path)})
+    yield start
+    for one in started:
+        one.sock.close()
+        one.process.kill()
+        one.process.communicate()
 
 
 @pytest.fixture
-def tree(tmp_path):
-    (tmp_path / "outside").write_text("outside")
-    return Tree(tmp_path)
+def supervisor(new_supervisor):
+    return new_supervisor()
 
 
 @pytest.fixture
-def new_tree(tmp_path_factory):
-    return lambda: Tree(tmp_path_factory.mktemp("tree"))
+def served(supervisor):
+    """One that is set up."""
+    supervisor.setup()
+    assert supervisor.answer()[:2] == (wire.OK, 1)
+    return supervisor

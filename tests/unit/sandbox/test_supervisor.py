@@ -2,145 +2,130 @@
 
 from __future__ import annotations
 
-import ast
 import os
-import socket
-import subprocess
-import sys
-from importlib import resources
 
 import pytest
 
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import bundle
-from zubble_sandbox.supervisor import wire
-
-SOURCES = {
-    name: (resources.files("zubble_sandbox.supervisor") / f"{name}.py").read_text()
-    for name in bundle._MODULES
-}
-FAST = {"_ctypes", "_signal", "errno", "os", "resource", "select", "stat", "time", "__future__"}
-"""What may be imported before a sandbox is open."""
+from zubble_sandbox import box, wire
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_the_source_is_python_3_9(name):
-    ast.parse(SOURCES[name], feature_version=(3, 9))
-
-
-@pytest.mark.parametrize("name", SOURCES)
-def test_only_what_starts_fast_is_imported_at_the_start(name):
-    imported = set()
-    for node in ast.parse(SOURCES[name]).body:
-        if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported.add(node.module)
-    ours = {module for module in imported if module.startswith("zubble_sandbox.supervisor")}
-    assert imported - ours <= FAST
-
-
-@pytest.fixture
-def supervisor():
-    """A process without a namespace, and the worker's end of its line."""
-    ours, theirs = socket.socketpair()
-    code = bundle.memory_file(bundle.compiled(sys.executable), "code")
-    process = subprocess.Popen(
-        bundle.launch(sys.executable, theirs.fileno(), "mark"),
-        stdin=code,
-        pass_fds=(theirs.fileno(),),
-        stderr=subprocess.PIPE,
-        env={},
-    )
-    os.close(code)
-    theirs.close()
-    yield process, ours
-    ours.close()
-    process.kill()
-    process.communicate()
-
-
-def setup(tmp_path, life=60.0, mode=b"tree"):
-    numbers = (b"%f" % life, b"64", b"1024", b"1000000", b"1000000000")
-    return wire.frame(wire.SETUP, 1, wire.pack(mode, *numbers, b"work", os.fsencode(tmp_path)))
-
-
-def answer(sock):
-    length, kind, call = wire.parse_header(sock.recv(wire.HEADER_BYTES, socket.MSG_WAITALL))
-    return kind, call, wire.unpack(sock.recv(length, socket.MSG_WAITALL) if length else b"")
-
-
-def run(call, text, seconds=b"60"):
-    return wire.frame(wire.EXEC, call, wire.pack(seconds, b"/work", b"3", b"/bin/sh", b"-c", text))
-
-
-def test_it_ends_with_its_line_and_ends_what_it_started(supervisor, tmp_path):
-    process, sock = supervisor
-    sock.sendall(setup(tmp_path))
-    assert answer(sock)[:2] == (wire.OK, 1)
-    sock.sendall(run(2, b"sleep 1000 & echo $! >child; sleep 1000"))
-    while not (tmp_path / "child").exists() or not (tmp_path / "child").read_text().strip():
-        assert process.poll() is None
-    child = int((tmp_path / "child").read_text())
+def test_it_ends_with_its_line_and_ends_what_it_started(served):
+    served.run(2, b"sleep 1000 & echo $! >child; sleep 1000")
+    file = served.work / "child"
+    while not file.exists() or not file.read_text().strip():
+        assert served.process.poll() is None
+    child = int(file.read_text())
     os.kill(child, 0)
-    sock.close()
-    assert process.wait(timeout=60) == 0
+    served.sock.close()
+    assert served.process.wait(timeout=60) == 0
     with pytest.raises(ProcessLookupError):
         os.kill(child, 0)
 
 
-def test_it_ends_when_its_life_is_over(supervisor, tmp_path):
-    process, sock = supervisor
-    sock.sendall(setup(tmp_path, life=0.3))
-    assert answer(sock)[:2] == (wire.OK, 1)
-    sock.sendall(run(2, b"sleep 1000"))
-    assert process.wait(timeout=60) == 0
+def test_it_ends_when_its_life_is_over(supervisor):
+    supervisor.setup(life=0.3)
+    assert supervisor.answer()[:2] == (wire.OK, 1)
+    supervisor.run(2, b"sleep 1000")
+    assert supervisor.process.wait(timeout=60) == 0
 
 
 @pytest.mark.parametrize(
     "garbage", [b"", b"\xff" * 9, b"\0\0\0", wire.frame(wire.EXEC, 1), wire.frame(wire.OK, 1)]
 )
 def test_garbage_in_place_of_a_greeting_ends_it(supervisor, garbage):
-    process, sock = supervisor
-    sock.sendall(garbage)
-    sock.shutdown(socket.SHUT_WR)
-    process.wait(timeout=60)
+    supervisor.sock.sendall(garbage)
+    supervisor.sock.shutdown(1)
+    assert supervisor.process.wait(timeout=60) == 0
 
 
-def test_it_ends_rather_than_signal_all_when_it_is_not_the_first_process(supervisor, tmp_path):
-    process, sock = supervisor
-    sock.sendall(setup(tmp_path, mode=b"namespace"))
-    assert process.wait(timeout=60) == 71
+def test_it_ends_rather_than_signal_all_when_it_is_not_the_first_process(supervisor):
+    supervisor.setup(mode=b"namespace")
+    assert supervisor.process.wait(timeout=60) == 71
 
 
-def test_a_request_it_does_not_know_is_answered(supervisor, tmp_path):
-    _, sock = supervisor
-    sock.sendall(setup(tmp_path) + wire.frame(77, 2) + wire.frame(wire.PING, 3))
-    assert [answer(sock)[:2] for _ in range(3)] == [(wire.OK, 1), (wire.FAILED, 2), (wire.OK, 3)]
+def test_a_request_it_does_not_know_is_answered(served):
+    served.send(77, 2)
+    served.send(wire.PING, 3)
+    assert [served.answer()[:2] for _ in range(2)] == [(wire.FAILED, 2), (wire.OK, 3)]
 
 
-def test_a_second_command_is_refused_while_one_runs(supervisor, tmp_path):
-    _, sock = supervisor
-    sock.sendall(setup(tmp_path) + run(2, b"sleep 1000") + run(3, b"true") + wire.frame(wire.KILL, 4))
-    answers = {call: kind for kind, call, _ in (answer(sock) for _ in range(4))}
-    assert answers == {1: wire.OK, 2: wire.OK, 3: wire.FAILED, 4: wire.OK}
+def test_a_second_command_is_refused_while_one_runs(served):
+    served.run(2, b"sleep 1000")
+    served.run(3, b"true")
+    served.send(wire.KILL, 4, b"command-2")
+    answers = {call: kind for kind, call, *_ in (served.answer() for _ in range(3))}
+    assert answers == {2: wire.OK, 3: wire.FAILED, 4: wire.OK}
 
 
-def test_files_are_served_while_a_command_runs(supervisor, tmp_path):
-    _, sock = supervisor
-    (tmp_path / "file").write_text("content")
-    sock.sendall(
-        setup(tmp_path) + run(2, b"sleep 1000") + wire.frame(wire.READ, 3, wire.pack(b"file", b"100"))
-    )
-    assert answer(sock)[:2] == (wire.OK, 1)
-    length, kind, call = wire.parse_header(sock.recv(wire.HEADER_BYTES, socket.MSG_WAITALL))
-    assert (kind, call, sock.recv(length, socket.MSG_WAITALL)) == (wire.CHUNK, 3, b"content")
+def test_a_command_is_started_once_however_often_it_is_asked_for(served):
+    served.run(2, b"echo x >>started; sleep 0.2; wc -l <started; exit 3", name=b"one")
+    served.run(3, b"echo x >>started; exit 4", name=b"one")
+    kind, call, fields, _ = served.answer()
+    assert (kind, call, fields[:2], fields[5]) == (wire.OK, 3, [b"exit", b"3"], b"1\n")
+    served.run(4, b"echo x >>started", name=b"one")
+    assert served.answer()[2] == fields
+    assert (served.work / "started").read_text() == "x\n"
 
 
-def test_an_interpreter_that_cannot_compile_it_is_named(tmp_path):
-    with pytest.raises(SandboxUnavailable, match="no-python"):
-        bundle.compiled(str(tmp_path / "no-python"))
-    (tmp_path / "broken").write_text("#!/bin/sh\necho too old >&2\nexit 1\n")
-    (tmp_path / "broken").chmod(0o755)
-    with pytest.raises(SandboxUnavailable, match="too old"):
-        bundle.compiled(str(tmp_path / "broken"))
+def test_a_result_can_be_asked_for_again_without_what_is_known_of_it(served):
+    served.run(2, b"echo 12345; echo 678 >&2", name=b"one")
+    assert served.answer()[2][5:] == [b"12345\n", b"", b"4", b"678\n", b""]
+    assert served.ask(wire.WAIT, b"one", b"2", b"100")[0][4:] == [b"6", b"345\n", b"", b"4", b"", b""]
+    with pytest.raises(ValueError, match="no such command"):
+        served.ask(wire.WAIT, b"two", b"0", b"0")
+
+
+def test_an_order_to_kill_another_command_does_nothing(served):
+    served.run(2, b"sleep 0.2; exit 5", name=b"one")
+    served.send(wire.KILL, 3, b"other")
+    assert served.answer()[1] == 3
+    assert served.answer()[2][:2] == [b"exit", b"5"]
+
+
+def test_files_are_served_while_a_command_runs(served):
+    (served.work / "file").write_text("content")
+    served.run(2, b"sleep 1000")
+    assert served.ask(wire.READ, b"file", b"100") == ([], b"content")
+
+
+def test_a_body_is_skipped_when_its_request_is_refused(served):
+    with pytest.raises(PermissionError):
+        served.ask(wire.WRITE, b"../out", b"0", body=b"x" * 1_000_000)
+    served.ask(wire.PING)
+
+
+def test_a_frame_of_another_call_within_a_body_ends_it(served):
+    served.send(wire.WRITE, 2, b"file", b"0")
+    served.send(wire.PING, 3)
+    assert served.process.wait(timeout=60) == 0
+    assert list(served.work.iterdir()) == []
+
+
+def test_a_worker_that_goes_in_the_middle_of_a_file_leaves_no_part_of_it(served):
+    served.send(wire.WRITE, 2, b"file", b"0")
+    served.sock.sendall(wire.frame(wire.CHUNK, 2, b"half"))
+    served.sock.close()
+    assert served.process.wait(timeout=60) == 0
+    assert list(served.work.iterdir()) == []
+
+
+def test_what_a_command_inherits_is_its_three_streams(new_supervisor):
+    leaked = os.open("/usr", os.O_RDONLY)
+    os.set_inheritable(leaked, True)
+    try:
+        one = new_supervisor()
+    finally:
+        os.close(leaked)
+    one.setup()
+    one.answer()
+    one.run(2, b"ls /proc/self/fd | wc -l")
+    assert one.answer()[2][5] == b"4\n", "0 to 2, and the one that ls reads the folder by"
+
+
+def test_an_architecture_that_was_not_built_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(box, "_PROGRAMS", tmp_path)
+    with pytest.raises(SandboxUnavailable, match=r"zubble-box-aarch64 was not built: install a C compiler"):
+        box.binary("arm64")
+    with pytest.raises(SandboxUnavailable, match="not on riscv64"):
+        box.binary("riscv64")
