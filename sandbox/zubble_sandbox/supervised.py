@@ -57,6 +57,8 @@ class Setup:
     """A port on 127.0.0.1 inside, and the Unix socket its connections are carried to; port 0 for none."""
     grace_seconds: float = GRACE_SECONDS
     """For each command; longer where a lost line is opened again."""
+    linger_seconds: float = 0.0
+    """The least time a lost line is waited for, whatever the spec says."""
 
     def fields(self, spec: SandboxSpec) -> list[bytes]:
         capped = self.limits and self.mode == "namespace"
@@ -66,7 +68,7 @@ class Setup:
             spec.open_files,
             spec.work_bytes if capped else 0,
             spec.memory_bytes if capped else 0,
-            spec.linger_seconds,
+            max(spec.linger_seconds, self.linger_seconds),
             int(spec.background),
         )
         folders = [os.fsencode(text) for pair in self.folders.items() for text in pair]

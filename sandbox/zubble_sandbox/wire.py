@@ -14,7 +14,7 @@ MAX_FRAME_BYTES: Final = 4 * 1_048_576
 """Above ARG_MAX of Linux with an 8 MiB stack (2 MiB), so every command that can start fits one frame."""
 CHUNK_BYTES: Final = 262_144
 
-SETUP, EXEC, KILL, FREEZE, THAW, PING, READ, WRITE, LIST, WAIT, SNAPSHOT, RESTORE, AUTH = range(1, 14)
+SETUP, EXEC, KILL, FREEZE, THAW, PING, READ, WRITE, LIST, WAIT, SNAPSHOT, RESTORE, AUTH, LEAVE = range(1, 15)
 CHUNK, END = 32, 33
 OK, FAILED = 64, 65
 """An answer is any number of CHUNKs, then OK with fields or FAILED with (kind, errno, sentence)."""

@@ -9,6 +9,8 @@
  *   zubble-box forward PORT PATH                               127.0.0.1:PORT to the socket at PATH
  *   zubble-box enter [--uid N] [--cgroup DIR]... -- PROGRAM... join groups, give up root, start PROGRAM
  *
+ * A PATH with '@' first is a name in the network namespace's own list: nobody takes it while the socket is open.
+ *
  * A supervisor starts one command at a time, keeps the first and last 64 KiB of each of its outputs, enforces
  * its deadline, and ends everything it started: it is process 1 of a pid namespace (mode `namespace`) or the
  * sub-reaper of a process tree (mode `tree`). It reads, writes, lists, saves and restores files for the worker
@@ -27,6 +29,7 @@
  *             exit|signal|timeout code seconds oom-kills, then of both streams: total head tail
  *   WAIT      id out err: the result of a known command, without so many bytes of the heads
  *   KILL      id: end that command, if it runs           FREEZE, THAW, PING: no fields
+ *   LEAVE     no fields: end everything now, without waiting for another line
  *   READ      path max-bytes: the content                WRITE   path executable, and a body
  *   LIST      path max-entries skip: records of path, "kind mode size mtime-ns", target; skip leaves .zubble out
  *   SNAPSHOT  max-bytes: the work tree as such records, each file's content behind it
@@ -44,8 +47,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/types.h>
+#include <sys/un.h>
 
 enum {
     HEADER_BYTES = 9,
@@ -60,6 +65,7 @@ enum {
 
 enum kind {
     SETUP = 1, EXEC, KILL, FREEZE, THAW, PING, READ, WRITE, LIST, WAIT, SNAPSHOT, RESTORE, AUTH,
+    LEAVE,
     CHUNK = 32, END = 33, OK = 64, FAILED = 65,
 };
 
@@ -156,6 +162,7 @@ int serve_snapshot(uint32_t call, struct fields *fields);
 int serve_restore(uint32_t call);
 
 /* pump.c: bytes between pairs of descriptors */
+socklen_t unix_address(struct sockaddr_un *address, const char *path); /* 0: too long */
 bool forward_open(int port, const char *path);
 size_t pumps_polled(struct pollfd *polled);
 void pumps_ready(const struct pollfd *polled);

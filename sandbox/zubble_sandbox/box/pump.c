@@ -7,8 +7,6 @@
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -25,17 +23,30 @@ static struct connection {
     struct pump ways[2];
 } connections[MAX_CONNECTIONS];
 static int listener = -1;
-static struct sockaddr_un target = {.sun_family = AF_UNIX};
+static struct sockaddr_un target;
+static socklen_t target_size;
+
+socklen_t unix_address(struct sockaddr_un *address, const char *path)
+{
+    size_t size = strlen(path);
+    *address = (struct sockaddr_un){.sun_family = AF_UNIX};
+    if (size >= sizeof address->sun_path)
+        return 0;
+    memcpy(address->sun_path, path, size);
+    if (*path == '@')
+        *address->sun_path = 0;
+    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + size + (*path != '@'));
+}
 
 static bool set_target(const char *path)
 {
-    return snprintf(target.sun_path, sizeof target.sun_path, "%s", path) < (int)sizeof target.sun_path;
+    return (target_size = unix_address(&target, path)) != 0;
 }
 
 static int connect_once(void)
 {
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd >= 0 && connect(fd, (struct sockaddr *)&target, sizeof target)) {
+    if (fd >= 0 && connect(fd, (struct sockaddr *)&target, target_size)) {
         close(fd);
         fd = -1;
     }

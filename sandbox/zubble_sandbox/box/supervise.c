@@ -11,8 +11,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -268,6 +266,7 @@ static int serve_one(int kind, uint32_t call, struct fields *fields)
     case FREEZE: return command_freeze(), DONE;
     case THAW: return command_thaw(), DONE;
     case PING: return DONE;
+    case LEAVE: return end_of_life = 0, DONE;
     case READ: return serve_read(call, fields);
     case WRITE: return serve_write(call, fields);
     case LIST: return serve_list(call, fields);
@@ -345,13 +344,14 @@ static void harden(void)
 
 static int listen_at(const char *path)
 {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    struct sockaddr_un address;
+    socklen_t size = unix_address(&address, path);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (snprintf(address.sun_path, sizeof address.sun_path, "%s", path) >= (int)sizeof address.sun_path || fd < 0)
-        exit(NO_SYSTEM);
     umask(077);
-    if (bind(fd, (struct sockaddr *)&address, sizeof address) || listen(fd, BACKLOG))
+    if (fd < 0 || !size || bind(fd, (struct sockaddr *)&address, size) || listen(fd, BACKLOG)) {
+        fprintf(stderr, "zubble-box: cannot listen at %s: %s\n", path, size ? strerror(errno) : "too long");
         exit(NO_SYSTEM);
+    }
     return fd;
 }
 
