@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -317,6 +317,7 @@ class Attempt:
         return Done("sealed", ending)
 
     async def _ending(self, stopped: Stopped, checked: CheckResult | None) -> Ending:
+        await self._note_hosts()
         await self._books.record("stopped", stop=stopped.stop.value, reason=stopped.reason)
         return endings.compose(
             stopped,
@@ -327,6 +328,11 @@ class Attempt:
             trajectory=await self._books.trajectory(),
             saved=await self._salvaged(judged=checked is not None),
         )
+
+    async def _note_hosts(self) -> None:
+        """What the agent's commands asked of their allow-list, by host."""
+        if self._place and (uses := self._place.sandbox.host_uses):
+            await self._books.record("hosts_asked_for", uses=[asdict(use) for use in uses])
 
     async def _salvaged(self, *, judged: bool) -> Salvaged:
         """What the agent changed; of the tree that was judged, where that is the last one."""
@@ -370,6 +376,7 @@ class Attempt:
             return
         try:
             async with asyncio.timeout(self._tools.lease.lease_seconds / 2):
+                await self._note_hosts()
                 await self._books.checkpoint(salvage.snapshot, edits=salvage.edits)
         except LeaseLost:
             raise

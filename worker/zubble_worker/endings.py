@@ -5,7 +5,7 @@ from __future__ import annotations
 from zubble_queue.contracts import failure
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import Ending, Stop, Verdict
-from zubble_queue.contracts.envelope import BlobRef
+from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
 from zubble_queue.contracts.memory import MemoryUse
 from zubble_queue.contracts.record import Claim
 from zubble_worker.books import AttemptBooks
@@ -43,10 +43,17 @@ def compose(
         files_touched=changed.files,
         lines_added=changed.added,
         lines_removed=changed.removed,
-        isolation=envelope.sandbox.backend if place else "",
+        isolation=_isolation(envelope) if place else "",
         memory=MemoryUse(mode=envelope.memory, read=transcript.memory_read or ()),
         artifacts={"trajectory": trajectory.ref, **saved.artifacts},
     )
+
+
+def _isolation(envelope: TaskEnvelope) -> str:
+    """The backend, and each network that the worker's settings granted beyond none."""
+    phases = {"": envelope.sandbox.network, " for verify": envelope.verify.network}
+    granted = [f"network {network}{phase}" for phase, network in phases.items() if network != "none"]
+    return ", ".join([envelope.sandbox.backend, *granted])
 
 
 def with_past(ending: Ending, claim: Claim) -> Ending:

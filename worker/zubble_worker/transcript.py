@@ -39,7 +39,10 @@ class Job:
         if memory:
             parts += ["", memory]
         parts += ["", "SUCCESS CRITERIA", task.success_criteria]
-        return [Message("system", structured.SYSTEM_PROMPT), Message("user", "\n".join(parts))]
+        return [
+            Message("system", structured.system_prompt(self.envelope.sandbox)),
+            Message("user", "\n".join(parts)),
+        ]
 
 
 @dataclass(slots=True)

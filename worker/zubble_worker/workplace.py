@@ -15,7 +15,7 @@ from zubble_queue.errors import JobError
 from zubble_worker import worktree
 from zubble_worker.books import snapshot_bytes
 from zubble_worker.check import SandboxChecker
-from zubble_worker.policy import provider_for
+from zubble_worker.policy import check_network, provider_for
 from zubble_worker.tools import Tools
 
 _IN_MEMORY_BYTES: Final = 1_048_576
@@ -38,8 +38,9 @@ class Workplace:
         started = time.monotonic()
         envelope = claim.envelope
         provider = provider_for(envelope.sandbox, tools)
+        check_network("verify", envelope.verify, tools)
         hidden = {entry.path: await tools.artifacts.aget(entry.blob) for entry in envelope.verify.files}
-        sandbox = await provider.open(_spec(claim, tools.worker_id))
+        sandbox = await provider.open(_spec(claim, tools))
         try:
             await _place(envelope.files, sandbox, tools.artifacts)
             before = await _untouched(sandbox)
@@ -80,15 +81,17 @@ async def _untouched(sandbox: Sandbox) -> IO[bytes]:
     return file
 
 
-def _spec(claim: Claim, owner: str) -> SandboxSpec:
+def _spec(claim: Claim, tools: Tools) -> SandboxSpec:
     envelope: TaskEnvelope = claim.envelope
     return SandboxSpec(
         name=f"{claim.lease.task_id}.{claim.lease.epoch}",
-        owner=owner,
+        owner=tools.worker_id,
         memory_bytes=envelope.sandbox.memory_mb * MIB,
         work_bytes=envelope.sandbox.work_mb * MIB,
         pids=envelope.sandbox.pids,
         network=envelope.sandbox.network,
+        allowed_hosts=envelope.sandbox.allowed_hosts,
+        allowed_ports=tools.network_ports,
         max_life_seconds=envelope.budget.max_wallclock_seconds + 3_600.0,
     )
 

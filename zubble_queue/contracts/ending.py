@@ -104,7 +104,8 @@ class Ending(BaseModel):
     lines_added: int = Field(default=0, ge=0)
     lines_removed: int = Field(default=0, ge=0)
     isolation: str = ""
-    """The sandbox that was really there: `bubblewrap`, or an exception the worker allowed, as `local`."""
+    """The sandbox that was really there, and what the worker allowed beyond it: `bubblewrap`, `local`,
+    `docker, network open`."""
     memory: MemoryUse = MemoryUse()
     artifacts: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
     """Name to reference: trajectory; and where the agent did anything: work_tree, patch, changed_files."""

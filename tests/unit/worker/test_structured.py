@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from zubble_worker.protocols.structured import NotUnderstood, parse, repair_request
+from zubble_queue.contracts.envelope import SandboxRequest
+from zubble_worker.protocols.structured import NotUnderstood, parse, repair_request, system_prompt
 
 
 def test_each_action_with_what_it_needs_is_understood():
@@ -68,3 +69,23 @@ def test_the_repair_request_names_the_reason_and_its_author():
 
     assert request.startswith("[harness]")
     assert "invalid JSON: line 1" in request
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (SandboxRequest(), "a Linux sandbox without network. Your work tree"),
+        (SandboxRequest(network="allowlist"), "a Linux sandbox without network. Your work tree"),
+        (SandboxRequest(network="open"), "a Linux sandbox with a network. Your work tree"),
+        (
+            SandboxRequest(network="allowlist", allowed_hosts=("b.example", "*.a.example")),
+            "programs reach only *.a.example, b.example, by http(s) through the proxy",
+        ),
+        (
+            SandboxRequest(network="allowlist", allowed_hosts=tuple(f"h{n:03}.example" for n in range(100))),
+            "h019.example and 80 more hosts, by",
+        ),
+    ],
+)
+def test_the_model_is_told_what_its_commands_may_reach(asked, said):
+    assert said in system_prompt(asked)

@@ -8,7 +8,10 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
+from zubble_queue.contracts.envelope import NetworkRequest
+
 _REASON_CHARS: Final = 300
+_HOSTS_NAMED: Final = 20
 _ROLE_MARKER: Final = re.compile(r"^\s*(User|Human|Assistant|System)\s*:", re.MULTILINE)
 
 StepText = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
@@ -82,8 +85,24 @@ def repair_request(reason: str) -> str:
     )
 
 
-SYSTEM_PROMPT: Final = """\
-You are an agent that works in a Linux sandbox without network. Your work tree is /work.
+def system_prompt(asked: NetworkRequest) -> str:
+    """The rules of the protocol, and what commands may reach."""
+    return (
+        f"You are an agent that works in a Linux sandbox {_reach(asked)}. Your work tree is /work.\n{_RULES}"
+    )
+
+
+def _reach(asked: NetworkRequest) -> str:
+    if asked.network == "open":
+        return "with a network"
+    if not asked.allowed_hosts:
+        return "without network"
+    named, more = asked.allowed_hosts[:_HOSTS_NAMED], len(asked.allowed_hosts) - _HOSTS_NAMED
+    hosts = ", ".join(named) + (f" and {more} more hosts" if more > 0 else "")
+    return f"whose programs reach only {hosts}, by http(s) through the proxy of their environment variables"
+
+
+_RULES: Final = """\
 Every turn you reply with exactly one JSON object and nothing else:
 {"action": "plan", "steps": ["...", "..."], "reasoning": "..."}
 {"action": "run", "command": "shell command", "plan_step_id": 1, "reasoning": "...", "note": "optional"}
