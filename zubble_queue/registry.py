@@ -13,7 +13,9 @@ GROUPS: Final = {
     "format": "zubble.formats",
     "service": "zubble.services",
 }
-_EXTRAS: Final = {"model": "worker", "sandbox": "worker", "service": "worker", "format": "worker"}
+_EXTRA: Final = "worker"
+_EXTRAS: Final = {"docker": "docker", "kubernetes": "kubernetes", "flower": "flower"}
+"""Package to the extra that brings it; all others are part of the extra `worker`."""
 
 
 def names(kind: str) -> tuple[str, ...]:
@@ -42,7 +44,8 @@ def _import(kind: str, point: EntryPoint) -> Any:
     try:
         return point.load()
     except ModuleNotFoundError as missing:
-        own = (missing.name or "").partition(".")[0].startswith("zubble")
-        if own:
+        package = (missing.name or "").partition(".")[0]
+        if package.startswith("zubble"):
             raise
-        raise MissingExtra(f"The {kind} {point.name!r} (it needs {missing.name})", _EXTRAS[kind]) from missing
+        what = f"The {kind} {point.name!r} (it needs {missing.name})"
+        raise MissingExtra(what, _EXTRAS.get(package, _EXTRA)) from missing

@@ -9,8 +9,9 @@ import secrets
 import structlog
 
 from zubble_queue import __version__
+from zubble_queue.contracts.ending import Ending, Stop
 from zubble_queue.contracts.envelope import Header
-from zubble_queue.contracts.record import Claim, Refused, WorkerInfo
+from zubble_queue.contracts.record import Claim, Refused, Unreadable, WorkerInfo
 from zubble_queue.errors import StoreUnavailable
 from zubble_worker.attempt import Attempt, Done
 from zubble_worker.contact import patiently
@@ -45,6 +46,8 @@ class Service:
         if isinstance(claim, Refused):
             _log.info("dropped", action="message_dropped", task_id=header.task_id, reason=claim.reason)
             return Done("dropped", cause=claim.reason)
+        if isinstance(claim, Unreadable):
+            return await self._seal(claim)
         if self.draining:  # since the claim was sent
             return await self._give_back(claim)
         attempt = Attempt(claim, self._tools)
@@ -55,12 +58,19 @@ class Service:
         finally:
             del self._running[attempt]
 
-    async def _claim(self, header: Header) -> Claim | Refused:
+    async def _claim(self, header: Header) -> Claim | Unreadable | Refused:
         """Under one lease id: a claim whose answer was lost may have been granted, and is found again."""
         lease_id, worker_id = secrets.token_hex(16), self._tools.worker_id
         return await patiently(
             lambda: self._tools.store.claim(header, worker_id=worker_id, lease_id=lease_id)
         )
+
+    async def _seal(self, claim: Unreadable) -> Done:
+        """What the dispatcher let pass can be read; somebody else wrote this, and nothing of it is done."""
+        _log.warning("unreadable", action="task_unreadable", task_id=claim.lease.task_id)
+        ending = Ending(stop=Stop.INVALID, reason=claim.problem[:1_000])
+        await patiently(lambda: self._tools.store.seal(claim.lease, ending))
+        return Done("sealed", ending)
 
     async def _give_back(self, claim: Claim) -> Done:
         cause = "handover"

@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
+from zubble_queue import registry
 from zubble_queue.contracts.need import Need
+from zubble_queue.errors import UnknownName
 
 if TYPE_CHECKING:
+    from zubble_queue.contracts.envelope import TaskEnvelope
     from zubble_queue.contracts.record import WorkerInfo
 
 _SHOWN: Final = 5
+
+
+def check_backends(envelopes: Iterable[TaskEnvelope], workers: Iterable[WorkerInfo]) -> None:
+    """Every backend must be installed here or known to a living worker. Raises UnknownName."""
+    known = {*registry.names("sandbox"), *(name for worker in workers for name in worker.sandboxes)}
+    for name in sorted({envelope.sandbox.backend for envelope in envelopes} - known):
+        raise UnknownName("sandbox", name, known)
 
 
 def unserved(waiting: Mapping[str, int], workers: Iterable[WorkerInfo]) -> dict[str, int]:

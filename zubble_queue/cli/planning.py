@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from zubble_queue import registry
-from zubble_queue.cli import models
+from zubble_queue.cli import models, needs
 from zubble_queue.cli.installation import TWO_WAYS
 from zubble_queue.cli.waiting import Progress
 from zubble_queue.contracts import identity
@@ -157,9 +157,14 @@ def require_a_way(plan: Plan, embedded: Embedded | None) -> None:
         raise CannotStart(TWO_WAYS)
 
 
-def check_models(work: Work, workers: Sequence[WorkerInfo] = ()) -> None:
-    """Raises OperatorError for a model that nobody knows, a level it does not accept, or an unknown price."""
+def check_parts(work: Work, workers: Sequence[WorkerInfo] = ()) -> None:
+    """Sandboxes and models must be known.
+
+    Raises:
+        OperatorError: One that nobody knows, a level that a model does not accept, or an unknown price.
+    """
     envelopes = [parcel.envelope for parcel in work.parcels]
+    needs.check_backends(envelopes, workers)
     models.check_known(envelopes, work.models, workers)
     problems = models.unpriced({envelope.model for envelope in envelopes}, work.models)
     if problems and not work.plan.dry_run:

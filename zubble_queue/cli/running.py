@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from zubble_queue import registry
-from zubble_queue.cli import models, networks, views
+from zubble_queue.cli import models, needs, networks, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.logs import log_to_stderr
 from zubble_queue.cli.machine import check_endpoints, check_sandboxes
@@ -63,6 +63,7 @@ async def run(order: Order, report: Report) -> Exit:
     known = dict(order.settings.models)
     if order.endpoint is not None:
         known[order.defaults.model] = order.endpoint
+    needs.check_backends([parcel.envelope], ())
     models.check_known([parcel.envelope], known, ())
     if problems := models.unpriced({parcel.envelope.model}, known):
         raise BadInput(problems.values())

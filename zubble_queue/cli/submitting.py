@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zubble_queue.cli import models, needs, networks, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.machine import check_endpoints, check_sandboxes, default_workers, key_problems
-from zubble_queue.cli.planning import Plan, Work, check_models, embedded_of, read, require_a_way
+from zubble_queue.cli.planning import Plan, Work, check_parts, embedded_of, read, require_a_way
 from zubble_queue.cli.report import Exit, Report, usd
 from zubble_queue.cli.waiting import ended, progress_bar, stopped_by_signals, until_sealed
 from zubble_queue.contracts.submission import SubmitReport
@@ -37,9 +37,9 @@ async def submit(plan: Plan, report: Report) -> Exit:
         return _answer_dry_run(report, work, _all_new(work))
     require_a_way(plan, embedded)
     if embedded is not None and not embedded.alive:
-        check_models(work)
+        check_parts(work)
     async with installation(plan.settings, start=plan.wait) as place:
-        check_models(work, await place.store.workers())
+        check_parts(work, await place.store.workers())
         if plan.dry_run:
             return _answer_dry_run(report, work, await _submit(work, place, dry_run=True))
         if not plan.wait:
@@ -56,7 +56,7 @@ async def _submit(work: Work, place: Installation, *, dry_run: bool = False) -> 
 
 def _all_new(work: Work) -> SubmitReport:
     """What a first submission here would do; nothing has to be started to know it."""
-    models.check_known([parcel.envelope for parcel in work.parcels], work.models, ())
+    check_parts(work)
     return SubmitReport(
         batch=work.submission.batch.name,
         total=len(work.parcels),

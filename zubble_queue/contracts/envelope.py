@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, model_validator
 
@@ -22,6 +23,15 @@ INLINE_BYTES: Final = 8_192
 POOL_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 
 _FROZEN: Final = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+_OUTWARD: Final = frozenset(
+    {
+        *("bind", "binds", "capabilities", "capadd", "devices", "dockersock", "hostipc", "hostnetwork"),
+        *("hostpath", "hostpid", "ipc", "ipcmode", "mount", "mounts", "networkmode", "pid", "pidmode"),
+        *("privileged", "securityopt", "user", "userns", "usernsmode", "volume", "volumes"),
+    }
+)
+"""What other systems call the ways out of a container, without signs and in lower case."""
 
 Level = Literal["off", "low", "medium", "xhigh"]
 
@@ -81,6 +91,14 @@ class SandboxRequest(NetworkRequest):
     """Size of the work tree's file system."""
     pids: int = Field(default=256, ge=4, le=32_768)
     command_timeout_seconds: int = Field(default=30, ge=1, le=3_600)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _stays_inside(cls, data: Any) -> Any:
+        outward = sorted(name for name in data if _is_outward(name)) if isinstance(data, Mapping) else []
+        if outward:
+            raise ValueError(f"{', '.join(outward)}: no task may reach out of its sandbox")
+        return data
 
     @property
     def need(self) -> str:
@@ -216,3 +234,7 @@ class Header(BaseModel):
     def message_id(self) -> str:
         """The Celery id: `<task_id>.<epoch>.<push>` (with the round in the epoch's sequence)."""
         return f"{self.task_id}.{self.attempt}.{self.push}"
+
+
+def _is_outward(name: object) -> bool:
+    return isinstance(name, str) and name.lower().replace("_", "").replace("-", "") in _OUTWARD

@@ -250,6 +250,15 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A granted lease of a task that cannot be run as its record stands; it is to be sealed `invalid`."""
+
+    lease: Lease
+    problem: str
+    """What is wrong with the envelope, as one sentence."""
+
+
+@dataclass(frozen=True, slots=True)
 class Refused:
     """A message that must be dropped."""
 

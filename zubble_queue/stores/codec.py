@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from zubble_queue.contracts.budget import AccountKind, BudgetView
 from zubble_queue.contracts.ending import MICRO, Ending, Usage
 from zubble_queue.contracts.envelope import Header, TaskEnvelope
-from zubble_queue.contracts.need import sandbox_need
+from zubble_queue.contracts.need import Need
 from zubble_queue.contracts.record import BatchInfo, BatchView, PastRound, TaskState, TaskView
 from zubble_queue.contracts.task import LoopBudget
 from zubble_queue.contracts.tuning import Tuning
@@ -193,10 +193,14 @@ def budget_view(kind: AccountKind, name: str, row: Row) -> BudgetView:
 
 
 def header(row: Sequence[Any]) -> Header | None:
-    """From a row of `announce.lua`; None when the envelope is of a form this version cannot read."""
-    task_id, envelope, epoch, round_, push = row
-    raw = json.loads(envelope)
+    """From a row of `announce.lua`; None when the envelope is of a form this version cannot read.
+
+    What the task needs is the record's word, not the envelope's: the message must reach a worker that was
+    offered for it, which then looks whether both agree.
+    """
+    task_id, envelope, epoch, round_, push, key = row
     try:
+        raw, need = json.loads(envelope), Need.of(key)
         return Header(
             task_id=task_id,
             batch=raw["batch"],
@@ -206,14 +210,27 @@ def header(row: Sequence[Any]) -> Header | None:
             round=int(round_),
             push=int(push),
             task_type=raw["task_type"],
-            model=raw["model"],
-            pool=raw["pool"],
-            sandbox=sandbox_need(raw["sandbox"]["backend"], raw["sandbox"].get("min_strength", "none")),
+            model=need.model,
+            pool=need.pool,
+            sandbox=need.sandbox,
             budget=LoopBudget.model_validate(raw["budget"]),
             labels=raw["labels"],
         )
-    except (KeyError, ValidationError):
+    except (KeyError, TypeError, ValueError):
         return None
+
+
+def envelope(task_id: str, text: str) -> TaskEnvelope:
+    """What the record of a task holds. Raises ValueError with one sentence: whoever wrote it was not we."""
+    try:
+        read = TaskEnvelope.model_validate_json(text)
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "it"
+        raise ValueError(f"the envelope cannot be read: {field}: {first['msg']}") from None
+    if read.task_id != task_id:
+        raise ValueError(f"the envelope is that of another task, {read.task_id}")
+    return read
 
 
 def ending_json(ending: Ending) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from zubble_queue.contracts.ending import MICRO, Ending, Usage
-from zubble_queue.contracts.envelope import ENVELOPE_VERSION, Header, TaskEnvelope
+from zubble_queue.contracts.envelope import ENVELOPE_VERSION, Header
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.memory import MEMORY_ENTRIES, MEMORY_ENTRY_BYTES, MemoryEntry
@@ -22,6 +22,7 @@ from zubble_queue.contracts.record import (
     Refused,
     Renewal,
     Reserved,
+    Unreadable,
     WorkerInfo,
 )
 from zubble_queue.errors import LeaseLost
@@ -56,7 +57,9 @@ class Leasing(Reading):
         """A worker takes no more tasks; its leases stay its own."""
         await self._run("unregister", worker_id)
 
-    async def claim(self, header: Header, *, worker_id: str, lease_id: str | None = None) -> Claim | Refused:
+    async def claim(
+        self, header: Header, *, worker_id: str, lease_id: str | None = None
+    ) -> Claim | Unreadable | Refused:
         """Take the lease a message announces.
 
         Args:
@@ -74,9 +77,14 @@ class Leasing(Reading):
         batch, round_, envelope, wallclock, checkpoint, last_seq, previous_end, retries, past, *used = answer[
             1
         ]
+        lease = Lease(header.task_id, batch, header.attempt, lease_id, int(round_))
+        try:
+            task = codec.envelope(header.task_id, envelope)
+        except ValueError as unreadable:
+            return Unreadable(lease, str(unreadable))
         return Claim(
-            lease=Lease(header.task_id, batch, header.attempt, lease_id, int(round_)),
-            envelope=TaskEnvelope.model_validate_json(envelope),
+            lease=lease,
+            envelope=task,
             usage=codec.usage(used),
             wallclock_used_seconds=codec.seconds(wallclock) or 0.0,
             checkpoint=Checkpoint.model_validate_json(checkpoint) if checkpoint else None,
@@ -263,7 +271,11 @@ class Leasing(Reading):
         if envelope is None:
             raise _lost(lease)
         of_record = ending.model_copy(update={"usage": codec.usage(settled)})
-        return of_record.output(TaskEnvelope.model_validate_json(envelope).task).worklog_entry
+        try:
+            task = codec.envelope(lease.task_id, envelope)
+        except ValueError:
+            return ""
+        return of_record.output(task.task).worklog_entry
 
 
 def _event_json(event: Event) -> str:

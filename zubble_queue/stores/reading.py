@@ -124,11 +124,14 @@ class Reading(Connection):
         return {need: int(count) for need, count in zip(found, counts, strict=True) if count}
 
     async def envelope(self, task_id: str) -> TaskEnvelope:
-        """Raises UnknownName."""
+        """Raises UnknownName, or BadInput where somebody else has written it."""
         text = await self._do("HGET", self._keys.task(task_id), "envelope")
         if text is None:
             raise UnknownName("task", task_id, ())
-        return TaskEnvelope.model_validate_json(text)
+        try:
+            return codec.envelope(task_id, text)
+        except ValueError as unreadable:
+            raise BadInput([f"Task {task_id}: {unreadable}."]) from unreadable
 
     async def worklog(self, task_id: str) -> str:
         """The worklog entry of a sealed task (B9), "" before the seal. Raises UnknownName."""

@@ -1,4 +1,5 @@
 import asyncio
+import json
 
 import pytest
 
@@ -115,11 +116,22 @@ async def test_whichever_message_of_an_attempt_arrives_first_gets_the_lease(worl
     assert (await world.store.claim(first, worker_id="w")).reason == "leased"
 
 
-async def test_an_envelope_of_an_unknown_form_is_passed_over_without_an_error(world):
+@pytest.mark.parametrize("text", ['{"version": 9}', "[]", "null", "{", ""])
+async def test_an_envelope_of_an_unknown_form_is_passed_over_without_an_error(world, text):
     [odd, _] = await world.submit("odd", "plain")
-    await world.admin.hset(world.keys.task(odd), "envelope", '{"version": 9}')
+    await world.admin.hset(world.keys.task(odd), "envelope", text)
 
     assert [header.source_id for header in await world.store.announce(5)] == ["plain"]
+
+
+async def test_a_task_is_announced_for_what_it_was_submitted_for_whatever_its_envelope_says_now(world):
+    wanted = world.envelope("b", "a")
+    [task_id] = await world.submit("a")
+    forged = wanted.model_dump(mode="json") | {"pool": "gpu", "sandbox": {"backend": "local"}}
+    await world.admin.hset(world.keys.task(task_id), "envelope", json.dumps(forged))
+
+    assert (await world.announce_one()).need == wanted.need
+    assert [again.need for again in await world.store.reannounce(0, 5)] == [wanted.need]
 
 
 async def test_an_index_entry_without_a_waiting_task_is_passed_over(world):

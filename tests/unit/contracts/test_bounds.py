@@ -149,6 +149,15 @@ def test_a_sandbox_cannot_be_asked_for_without_limits(limits: dict[str, Any]):
         SandboxRequest(**limits)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["privileged", "mounts", "volumes", "host_pid", "hostPID", "pid_mode", "docker_sock", "cap_add", "user"],
+)
+def test_a_sandbox_has_no_way_out_to_be_asked_for(name: str):
+    with pytest.raises(ValidationError, match=f"{name}: no task may reach out of its sandbox"):
+        SandboxRequest(**{name: True})
+
+
 @pytest.mark.parametrize("temperature", [-0.1, 2.1, math.nan, math.inf])
 def test_a_temperature_outside_its_bounds_is_refused(
     make_envelope: Callable[..., TaskEnvelope], temperature: float

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- most, seconds until a waiting batch rises by one priority, number of offers or -1 for an offer of everything,
--- then per offer: room, number of needs, needs... -> rows of {id, envelope, epoch, round, push}
+-- then per offer: room, number of needs, needs... -> rows of {id, envelope, epoch, round, push, need}
 -- Every row is drawn from the batch whose turn it is: the highest priority first, waiting included; among equals the
 -- one that was given the least expected cost for its weight. O((batches + announced) x log batches).
 local most, ageing, rows = number(1), number(2) * 1000000, {}
@@ -161,7 +161,7 @@ local function announce(turn, task, lane, offer)
   local push = redis.call('HINCRBY', task_key(task.id), 'push', 1)
   redis.call('ZREM', turn.waiting, task.id)
   redis.call('ZADD', P .. 'announced', int(NOW), task.id)
-  rows[#rows + 1] = {task.id, task.record[2], task.record[3], task.record[4], push}
+  rows[#rows + 1] = {task.id, task.record[2], task.record[3], task.record[4], push, lane.need}
   offer.room = offer.room - 1
   lane.head = nil
   turn.left = turn.left - 1

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- older than (microseconds), most, need or '' for all -> rows of {id, envelope, epoch, round, push}
+-- older than (microseconds), most, need or '' for all -> rows of {id, envelope, epoch, round, push, need}
 local due = redis.call('ZRANGEBYSCORE', P .. 'announced', '-inf', int(NOW - number(1)))
 local rows = {}
 
@@ -10,7 +10,7 @@ local function send_again(id)
   elseif arg(3) == '' or record[5] == arg(3) then
     local push = redis.call('HINCRBY', task_key(id), 'push', 1)
     redis.call('ZADD', P .. 'announced', int(NOW), id)
-    rows[#rows + 1] = {id, record[2], record[3], record[4], push}
+    rows[#rows + 1] = {id, record[2], record[3], record[4], push, record[5]}
   end
 end
 
