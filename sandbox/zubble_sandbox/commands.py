@@ -8,6 +8,7 @@ from typing import Final
 
 from zubble_queue.contracts.sandbox import VERIFY_DIR, WORK_DIR, SandboxSpec
 from zubble_queue.errors import JobError
+from zubble_sandbox.egress import INSIDE_FOLDER
 
 BOX_UID: Final = 1000
 HOSTNAME: Final = "box"
@@ -30,6 +31,9 @@ _ETC: Final[Mapping[str, bytes]] = {
 }
 
 
+_WITH_DNS: Final = b"passwd: files\ngroup: files\nhosts: files dns\n"
+
+
 @dataclass(frozen=True, slots=True)
 class HostRoot:
     """One of /bin, /lib, /lib64, /sbin of the host: a link into /usr, or a folder of its own."""
@@ -46,13 +50,23 @@ def check_readonly_files(spec: SandboxSpec) -> None:
             raise JobError(f"The read-only file {path!r} must be below {VERIFY_DIR}.")
 
 
-def placed_files(spec: SandboxSpec) -> dict[str, bytes]:
-    """Path to content of all files that are placed read-only: a small /etc, then the verify files."""
-    return {**_ETC, **spec.readonly_files}
+def placed_files(spec: SandboxSpec, resolver: bytes = b"") -> dict[str, bytes]:
+    """Path to content of all files that are placed read-only: a small /etc, then the verify files.
+
+    Args:
+        spec: With an open network names are looked up as the host does.
+        resolver: The host's /etc/resolv.conf.
+    """
+    opened = {} if spec.network != "open" else {"/etc/resolv.conf": resolver, "/etc/nsswitch.conf": _WITH_DNS}
+    return {**_ETC, **opened, **spec.readonly_files}
 
 
 def bwrap_options(
-    spec: SandboxSpec, roots: Iterable[HostRoot], file_fds: Iterable[tuple[str, int]], seccomp_fd: int
+    spec: SandboxSpec,
+    roots: Iterable[HostRoot],
+    file_fds: Iterable[tuple[str, int]],
+    seccomp_fd: int,
+    egress_fd: int | None = None,
 ) -> list[str]:
     """The options behind `--args`.
 
@@ -62,9 +76,11 @@ def bwrap_options(
         file_fds: Path in the sandbox and descriptor of each read-only file. They are copied into the root
             file system, which is then made read-only: no owner's right brings the write bit back.
         seccomp_fd: The compiled filter.
+        egress_fd: The folder with the socket of the egress proxy, where there is one.
     """
     return [
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+        *(("--share-net",) if spec.network == "open" else ()),
         *(
             "--as-pid-1",
             "--hostname",
@@ -80,6 +96,8 @@ def bwrap_options(
         *(option for root in roots for option in _root(root)),
         *("--ro-bind-try", "/etc/alternatives", "/etc/alternatives"),
         *("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"),
+        *(option for path in _trusted(spec) for option in ("--ro-bind-try", path, path)),
+        *(() if egress_fd is None else ("--ro-bind-fd", str(egress_fd), INSIDE_FOLDER)),
         *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"),
         *_tmpfs("/dev/shm", spec.tmp_bytes),  # noqa: S108 - the sandbox's own
         *_tmpfs("/tmp", spec.tmp_bytes),  # noqa: S108 - the sandbox's own
@@ -89,6 +107,11 @@ def bwrap_options(
         *("--seccomp", str(seccomp_fd)),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),
     ]
+
+
+def _trusted(spec: SandboxSpec) -> Sequence[str]:
+    """Where distributions keep the certificates by which programs trust a host."""
+    return () if spec.network == "none" else ("/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/pki/ca-trust")
 
 
 def _root(root: HostRoot) -> Sequence[str]:

@@ -25,6 +25,7 @@ from zubble_queue.contracts.sandbox import (
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox import archive, wire
 from zubble_sandbox.channel import Body, Channel
+from zubble_sandbox.egress import Egress
 
 GRACE_SECONDS: Final = 5.0
 """How much later than its deadline a command may be reported before the sandbox counts as lost."""
@@ -101,6 +102,8 @@ class SupervisedSandbox:
         self._frozen_at: float | None = None
         self._frozen_before = 0.0
         self._destroying: asyncio.Task[None] | None = None
+        self.way_out: Egress | None = None
+        """Its own, which ends with it."""
         self._killing: asyncio.Task[object] | None = None
 
     @classmethod
@@ -122,7 +125,7 @@ class SupervisedSandbox:
 
     @property
     def host_uses(self) -> tuple[HostUse, ...]:
-        return ()
+        return () if self.way_out is None else self.way_out.uses()
 
     async def exec(self, command: Command) -> CommandResult:
         try:
@@ -190,6 +193,8 @@ class SupervisedSandbox:
         await self._channel.close()
         self._thawed.set()  # whoever waits to run a command now hears that the sandbox is gone
         await self._release()
+        if self.way_out is not None:
+            await self.way_out.close()
 
     def _command_fields(self, command: Command) -> builtins.list[bytes]:
         if not command.argv:

@@ -1,9 +1,9 @@
 """The way out of a sandbox with an allow-list: one proxy for each, outside of it, behind a Unix socket.
 
 `open_for` is all that a backend needs: it binds the folder at INSIDE_FOLDER, has a forwarder listen inside at
-PORT for the socket, and adds the environment.
+PORT for the socket, and adds the environment. `forget` is for the reaper.
 """
 
-from zubble_sandbox.egress.opening import INSIDE_FOLDER, INSIDE_SOCKET, PORT, Egress, open_for
+from zubble_sandbox.egress.opening import INSIDE_FOLDER, INSIDE_SOCKET, PORT, Egress, forget, open_for
 
-__all__ = ["INSIDE_FOLDER", "INSIDE_SOCKET", "PORT", "Egress", "open_for"]
+__all__ = ["INSIDE_FOLDER", "INSIDE_SOCKET", "PORT", "Egress", "forget", "open_for"]

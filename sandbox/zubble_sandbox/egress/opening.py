@@ -91,6 +91,11 @@ async def open_for(
     return Egress(folder, ENV, tally, asyncio.create_task(proxy.serve(listener)), listener)
 
 
+def forget(token: str) -> None:
+    """Remove what a worker that is gone left of the way out of one of its sandboxes."""
+    _remove(runtime_dir() / "egress" / token)
+
+
 def _listen(folder: Path) -> socket.socket:
     folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
     folder.chmod(_FOLDER_MODE)
