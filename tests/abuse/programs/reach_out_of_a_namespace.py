@@ -3,8 +3,8 @@
 Started by root under `unshare --net --mount`. A second network namespace holds a name server and a web server
 at public addresses, joined to this one by a pair of interfaces. Asks through the proxy for every URL on
 standard input (a JSON list of [url, answers], the answers being what the name server gives for its host, one
-after the other) and says what came back, what the name server was asked for, and whether a server at an address
-of this namespace was touched.
+after the other) and says what came back, what the name server was asked for, and whether a server at an
+address of this namespace was touched.
 """
 
 from __future__ import annotations
