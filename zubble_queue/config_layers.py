@@ -18,7 +18,7 @@ CONFIG_VARIABLE: Final = "ZUBBLE_CONFIG"
 CONFIG_NAME: Final = "zubble.toml"
 FOLDER_NAME: Final = "zubble-queue"
 
-_PATHS: Final = ("home", "artifacts_url")
+_PATHS: Final = ("home", "artifacts_url", "images_folder")
 _MODEL_PATHS: Final = ("script", "api_key_file")
 
 

@@ -119,6 +119,8 @@ class Settings(BaseSettings):
     """Prefix of every key, so that installations may share a server."""
     artifacts_url: str = Field(min_length=1)
     """An fsspec URL or a folder; by default `artifacts` below home."""
+    images_folder: Path
+    """Where `zubble sandbox pull` keeps root file systems; by default `images` below home."""
     record_ttl_seconds: int = Field(default=30 * 86_400, ge=3_600)
     """How long Redis keeps the records of a batch."""
     max_attempts: int = Field(default=3, ge=1, le=10)
@@ -180,7 +182,8 @@ class Settings(BaseSettings):
     @classmethod
     def _with_places(cls, values: dict[str, Any]) -> dict[str, Any]:
         home = values.get("home") or xdg("XDG_DATA_HOME", ".local/share")
-        return {"artifacts_url": str(Path(home) / "artifacts"), **values, "home": Path(home).absolute()}
+        places = {"artifacts_url": str(Path(home) / "artifacts"), "images_folder": Path(home) / "images"}
+        return {**places, **values, "home": Path(home).absolute()}
 
     @field_validator("redis_url")
     @classmethod

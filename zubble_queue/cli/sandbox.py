@@ -13,12 +13,12 @@ import typer
 from zubble_queue.cli import options
 from zubble_queue.cli.report import Exit, Report, plain
 
-app = typer.Typer(help="Run commands where agents run theirs.", no_args_is_help=True)
+app = typer.Typer(help="Run commands where agents run theirs; keep root file systems.", no_args_is_help=True)
 
 
 @app.callback()
 def sandbox() -> None:
-    """Run commands where agents run theirs."""
+    """Run commands where agents run theirs; keep root file systems."""
 
 
 @app.command("exec")
@@ -42,6 +42,62 @@ def execute(
     from zubble_queue.cli import sandboxes
 
     return asyncio.run(sandboxes.execute(options.settings(context), sandbox, command, timeout, report))
+
+
+@app.command("pull")
+def pull(
+    context: typer.Context,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="A tar file or a folder.")],
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="What to call it; by default what it does.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Keep a root file system for sandboxes: from docker save, docker export, an OCI layout or a folder.
+
+    \b
+    Examples:
+      docker save python:3.12-slim -o python.tar && zubble sandbox pull python.tar
+      zubble sandbox pull rootfs.tar.xz --name debian:12
+      zubble sandbox pull ./oci-layout --json
+    """
+    report = Report("sandbox-pull", as_json=as_json)
+    from zubble_queue.cli import images
+
+    return images.pull(options.settings(context), source, name, report)
+
+
+@app.command("ls")
+def ls(context: typer.Context, as_json: options.Json = False) -> int:
+    """List the root file systems that were pulled.
+
+    \b
+    Example:
+      zubble sandbox ls --json
+    """
+    report = Report("sandbox-ls", as_json=as_json)
+    from zubble_queue.cli import images
+
+    return images.ls(options.settings(context), report)
+
+
+@app.command("rm")
+def rm(
+    context: typer.Context,
+    image: Annotated[list[str], typer.Argument(metavar="IMAGE...", help="Names or digests.")],
+    as_json: options.Json = False,
+) -> int:
+    """Remove root file systems; one that a sandbox runs in stays.
+
+    \b
+    Examples:
+      zubble sandbox rm python:3.12-slim
+      zubble sandbox rm sha256:0f1e2d3c4b5a
+    """
+    report = Report("sandbox-rm", as_json=as_json)
+    from zubble_queue.cli import images
+
+    return images.rm(options.settings(context), image, report)
 
 
 def detect(

@@ -33,6 +33,7 @@ def test_without_any_source_everything_has_its_default(folder, clean_environment
     home = clean_environment / ".local" / "share" / "zubble-queue"
     assert settings.home == home
     assert settings.artifacts_url == str(home / "artifacts")
+    assert settings.images_folder == home / "images"
     assert settings.redis_url is None
     assert settings.worker.sandboxes == ("bubblewrap",)
     assert settings.origins == {}
