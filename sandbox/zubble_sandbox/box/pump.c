@@ -118,8 +118,9 @@ size_t pumps_polled(struct pollfd *polled)
         for (int way = 0; connections[i].used && way < 2; way++) {
             const struct pump *pump = &connections[i].ways[way];
             bool full = pump->at < pump->end;
-            int fd = full ? pump->to : pump->ended ? -1 : pump->from;
-            polled[count++] = (struct pollfd){fd, full ? POLLOUT : POLLIN, 0};
+            /* After its last byte the socket's end is watched for hanging up: a silent client would stay. */
+            int fd = full ? pump->to : pump->ended && !way ? -1 : pump->from;
+            polled[count++] = (struct pollfd){fd, full ? POLLOUT : pump->ended ? 0 : POLLIN, 0};
         }
     }
     return count;
@@ -135,7 +136,7 @@ void pumps_ready(const struct pollfd *polled)
         bool whole = true;
         for (int way = 0; way < 2; way++, polled++)
             if (whole && polled->revents)
-                whole = pump_once(&connection->ways[way]);
+                whole = !connection->ways[way].ended && pump_once(&connection->ways[way]);
         if (!whole || (connection->ways[0].ended && connection->ways[1].ended))
             leave(connection);
     }
