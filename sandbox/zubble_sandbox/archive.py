@@ -20,6 +20,8 @@ PRIVATE: Final = b".zubble"
 _LONG_LINK, _LONG_NAME, _REGULAR, _SYMLINK, _FOLDER = b"K", b"L", b"0", b"2", b"5"
 _KINDS: Final = {b"f": "file", b"d": "directory", b"l": "symlink", b"o": "other"}
 _NANOSECONDS: Final = 1_000_000_000
+_LAST_SECOND: Final = 8**11 - 1
+"""Of a time in a tar."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +89,13 @@ def _header(record: Record) -> bytes:
     """A ustar header, behind GNU long-name records where the name or the target needs them."""
     kind, mode = {b"f": _REGULAR, b"d": _FOLDER, b"l": _SYMLINK}[record.kind], record.mode & 0o777
     size, mtime = (record.size, record.mtime_ns // _NANOSECONDS) if kind == _REGULAR else (0, 0)
+    mtime = min(max(0, mtime), _LAST_SECOND)
     long = b""
     for type_, text in ((_LONG_LINK, record.target), (_LONG_NAME, record.path)):
         if len(text) > 100:
             data = text + b"\0"
             long += _block(b"././@LongLink", type_, 0, size=len(data)) + data + bytes(-len(data) % BLOCK)
-    return long + _block(record.path, kind, mode, size=size, mtime=max(0, mtime), target=record.target)
+    return long + _block(record.path, kind, mode, size=size, mtime=mtime, target=record.target)
 
 
 def _block(

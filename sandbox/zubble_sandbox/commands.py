@@ -22,6 +22,8 @@ BASE_ENV: Final[Mapping[str, str]] = {
 }
 """What every command gets. ZUBBLE_WORK and ZUBBLE_VERIFY name the work tree and the verify files in every
 backend, so that a check also runs where they are not /work and /verify."""
+_HOSTS_OWN: Final = "/usr/"
+"""Without an image this is the host's, and nothing can be made in it."""
 
 _ETC: Final[Mapping[str, bytes]] = {
     "/etc/passwd": b"box:x:1000:1000:box:/tmp:/bin/sh\n",
@@ -43,11 +45,36 @@ class HostRoot:
 
 
 def check_readonly_files(spec: SandboxSpec) -> None:
-    """Raises JobError when one would not be below /verify."""
+    """Raises JobError when one would not be below the folder of the check."""
     for path in spec.readonly_files:
-        parts = path.removeprefix(f"{VERIFY_DIR}/").split("/")
-        if not path.startswith(f"{VERIFY_DIR}/") or "\0" in path or {"", ".", ".."} & set(parts):
-            raise JobError(f"The read-only file {path!r} must be below {VERIFY_DIR}.")
+        parts = path.removeprefix(f"{spec.verify_dir}/").split("/")
+        if not path.startswith(f"{spec.verify_dir}/") or "\0" in path or {"", ".", ".."} & set(parts):
+            raise JobError(f"The read-only file {path!r} must be below {spec.verify_dir}.")
+
+
+def check_folders(spec: SandboxSpec) -> None:
+    """Raises JobError when one cannot be made in the file system of the host's programs."""
+    for path in (work_dir(spec), spec.verify_dir, *spec.scratch):
+        if spec.image is None and path.startswith(_HOSTS_OWN):
+            raise JobError(
+                f"The folder {path!r} cannot be made without an image: {_HOSTS_OWN} is the host's."
+            )
+
+
+def work_dir(spec: SandboxSpec) -> str:
+    """Where the work tree is."""
+    return spec.work_dir or WORK_DIR
+
+
+def folders(spec: SandboxSpec) -> dict[str, str]:
+    """What a path may begin with, to the folder that is meant: for the supervisor."""
+    own = {path.lstrip("/"): path for path in (work_dir(spec), spec.verify_dir, *spec.scratch)}
+    return {**own, "work": work_dir(spec), "tmp": "/tmp", "verify": spec.verify_dir}  # noqa: S108 - its own
+
+
+def environment(spec: SandboxSpec) -> dict[str, str]:
+    """What every command gets before its spec adds to it."""
+    return {**BASE_ENV, "ZUBBLE_WORK": work_dir(spec), "ZUBBLE_VERIFY": spec.verify_dir}
 
 
 def placed_files(spec: SandboxSpec, resolver: bytes = b"") -> dict[str, bytes]:
@@ -79,7 +106,8 @@ def bwrap_options(
         egress_fd: The folder with the socket of the egress proxy, where there is one.
     """
     return [
-        *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent", "--new-session"),
+        *("--unshare-all", "--unshare-user", "--disable-userns", "--new-session"),
+        *(() if spec.linger_seconds else ("--die-with-parent",)),
         *(("--share-net",) if spec.network == "open" else ()),
         *(
             "--as-pid-1",
@@ -101,8 +129,10 @@ def bwrap_options(
         *("--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--dev", "/dev"),
         *_tmpfs("/dev/shm", spec.tmp_bytes),  # noqa: S108 - the sandbox's own
         *_tmpfs("/tmp", spec.tmp_bytes),  # noqa: S108 - the sandbox's own
-        *_tmpfs(WORK_DIR, spec.work_bytes),
-        *("--dir", VERIFY_DIR, "--dir", "/etc"),
+        *(option for path in spec.scratch for option in _tmpfs(path, spec.tmp_bytes)),
+        *_tmpfs(work_dir(spec), spec.work_bytes),
+        *(() if work_dir(spec) == WORK_DIR else ("--symlink", work_dir(spec), WORK_DIR)),
+        *("--dir", spec.verify_dir, "--dir", "/etc"),
         *(option for path, fd in file_fds for option in ("--perms", "0555", "--file", str(fd), path)),
         *("--seccomp", str(seccomp_fd)),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/"),

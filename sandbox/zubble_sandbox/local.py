@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from zubble_queue.contracts.sandbox import VERIFY_DIR, Probe, Sandbox, SandboxSpec
+from zubble_queue.contracts.sandbox import VERIFY_DIR, WORK_DIR, Probe, Sandbox, SandboxSpec
 from zubble_queue.contracts.sandbox_options import SandboxOptions
-from zubble_queue.errors import SandboxUnavailable
+from zubble_queue.errors import JobError
 from zubble_sandbox import box, commands, probing
-from zubble_sandbox.opening import Plan, open_sandbox, reap_orphans
+from zubble_sandbox.opening import Plan, adopt_sandbox, open_sandbox, reap_orphans
 from zubble_sandbox.records import Record, Records, runtime_dir
 from zubble_sandbox.removal import remove_folder
 from zubble_sandbox.supervised import Setup
@@ -48,17 +48,21 @@ class LocalProvider:
         return await probing.probe(self, lambda: {"isolation": "none", "limits": "none"}, checks={})
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
+        _check_folders(spec)
         commands.check_readonly_files(spec)
         if spec.network == "allowlist":
-            raise SandboxUnavailable("The local backend cannot keep an allowlist of hosts.")
+            raise JobError(
+                "The local backend shares the network of its worker and cannot keep an allow-list: "
+                "use bubblewrap or docker."
+            )
         records = Records(self._folder or runtime_dir())
         program = str(box.binary())
         home = Path(tempfile.mkdtemp(prefix="zubble-local-"))
-        record = Record.new(backend=self.name, name=spec.name, owner=spec.owner, folder=str(home))
-        folders = _make_folders(home, spec)
+        record = Record.new(backend=self.name, spec=spec, folder=str(home))
+        _make_folders(home, spec)
         plan = Plan(
             record=record,
-            setup=Setup(mode="tree", folders=folders, env=_env(folders)),
+            setup=_setup(home),
             argv=lambda arguments: (program, *arguments),
             pass_fds=(),
             after=partial(remove_folder, str(home)),
@@ -66,15 +70,33 @@ class LocalProvider:
         return await open_sandbox(spec, records, plan)
 
     async def attach(self, handle: str) -> Sandbox:
-        raise SandboxUnavailable(f"The sandbox {handle!r} ended with its worker.")
+        records = Records(self._folder or runtime_dir())
+        record = await asyncio.to_thread(records.adopt, handle, self.name)
+        assert record.folder is not None
+        home = Path(record.folder)
+        return await adopt_sandbox(
+            records, record, lambda _: _setup(home), partial(remove_folder, record.folder)
+        )
 
     async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
         records = Records(self._folder or runtime_dir())
         return await asyncio.to_thread(reap_orphans, records, self.name, keep_owners)
 
 
-def _make_folders(home: Path, spec: SandboxSpec) -> dict[str, str]:
-    folders = {name: home / name for name in ("work", "tmp", "verify")}
+def _check_folders(spec: SandboxSpec) -> None:
+    if commands.work_dir(spec) != WORK_DIR or spec.verify_dir != VERIFY_DIR or spec.scratch or spec.image:
+        raise JobError(
+            f"The local backend has no file system of its own: no image, and no folders but {WORK_DIR} and "
+            f"{VERIFY_DIR}."
+        )
+
+
+def _folders(home: Path) -> dict[str, Path]:
+    return {name: home / name for name in ("work", "tmp", "verify")}
+
+
+def _make_folders(home: Path, spec: SandboxSpec) -> None:
+    folders = _folders(home)
     for folder in folders.values():
         folder.mkdir()
     for path, data in spec.readonly_files.items():
@@ -82,9 +104,10 @@ def _make_folders(home: Path, spec: SandboxSpec) -> dict[str, str]:
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
         target.chmod(0o555)
-    return {name: str(folder) for name, folder in folders.items()}
 
 
-def _env(folders: dict[str, str]) -> dict[str, str]:
+def _setup(home: Path) -> Setup:
+    folders = {name: str(folder) for name, folder in _folders(home).items()}
     own = {"HOME": folders["tmp"], "TMPDIR": folders["tmp"]}
-    return {**commands.BASE_ENV, **own, "ZUBBLE_WORK": folders["work"], "ZUBBLE_VERIFY": folders["verify"]}
+    places = {"ZUBBLE_WORK": folders["work"], "ZUBBLE_VERIFY": folders["verify"]}
+    return Setup(mode="tree", folders=folders, env={**commands.BASE_ENV, **own, **places})

@@ -7,16 +7,17 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import spawner
+from zubble_sandbox import egress, notes, spawner, wire
 from zubble_sandbox.channel import Channel
-from zubble_sandbox.line import SocketLine
-from zubble_sandbox.records import Record, Records, kill_marked
+from zubble_sandbox.line import LineLost, SocketLine
+from zubble_sandbox.records import Record, Records, kill_marked, marked
 from zubble_sandbox.removal import remove_folder
 from zubble_sandbox.supervised import Setup, SupervisedSandbox
 
@@ -36,15 +37,18 @@ class Plan:
     pass_fds: Sequence[int]
     after: Callable[[], object]
     """Called once, after the last process has ended or when nothing could be started."""
+    kept_fds: Sequence[int] = ()
+    """Locks: the supervisor of a sandbox that may outlive its worker holds them until its end."""
 
 
 async def open_sandbox(spec: SandboxSpec, records: Records, plan: Plan) -> SupervisedSandbox:
     """Raises SandboxUnavailable with what the program complained about; nothing is left behind then."""
-    box = _Box(records, plan)
+    box = _Box(records, plan.record, plan.after)
     try:
-        channel = await box.start()
-        return await SupervisedSandbox.begin(spec, plan.setup, channel, box.end)
-    except (SandboxUnavailable, OSError, TimeoutError) as error:
+        channel = await box.start(plan)
+        handle = plan.record.token if plan.record.linger_seconds else None
+        return await SupervisedSandbox.begin(spec, plan.setup, channel, box.end, handle)
+    except (SandboxUnavailable, LineLost, OSError, TimeoutError) as error:
         reason = box.complaint() or str(error) or "it did not answer"
         await box.end()
         raise SandboxUnavailable(f"A {plan.record.backend} sandbox could not be opened: {reason}") from error
@@ -53,33 +57,72 @@ async def open_sandbox(spec: SandboxSpec, records: Records, plan: Plan) -> Super
         raise
 
 
+async def adopt_sandbox(
+    records: Records,
+    record: Record,
+    setup: Callable[[SandboxSpec], Setup],
+    after: Callable[[], object] = lambda: None,
+) -> SupervisedSandbox:
+    """Go on with a sandbox that `Records.adopt` gave us; what its last command still does is ended.
+
+    Raises SandboxUnavailable when it has ended; nothing is left of it then.
+    """
+    box = _Box(records, record, after)
+    try:
+        spec = notes.recalled(record.note)
+        return await SupervisedSandbox.adopt(spec, setup(spec), await box.rejoin(), box.end, record.token)
+    except (SandboxUnavailable, LineLost, TimeoutError) as error:
+        await box.end()
+        raise SandboxUnavailable(f"The sandbox {record.token} has ended: {error}.") from error
+    except BaseException:
+        await asyncio.shield(asyncio.ensure_future(box.end()))
+        raise
+
+
 class _Box:
     """The process of one sandbox and what must be given back after it."""
 
-    def __init__(self, records: Records, plan: Plan) -> None:
-        self._records, self._plan = records, plan
+    def __init__(self, records: Records, record: Record, after: Callable[[], object]) -> None:
+        self._records, self._record, self._after = records, record, after
         self._process: spawner.Process | None = None
         self._channel: Channel | None = None
         self._fds = contextlib.ExitStack()
         self._output: int | None = None
 
-    async def start(self) -> Channel:
-        self._records.add(self._plan.record)
+    async def start(self, plan: Plan) -> Channel:
+        self._records.add(self._record)
         self._output = memory_file(b"", "output")
         self._fds.callback(os.close, self._output)
-        ours, theirs = socket.socketpair()
         with contextlib.ExitStack() as passed:
-            passed.callback(theirs.close)
-            passed.push(lambda kind, *_: ours.close() if kind else None)
-            arguments = ("supervise", "--fd", str(theirs.fileno()), self._plan.record.token)
+            control, ours = self._listen(passed) if self._record.linger_seconds else _pair(passed)
+            kept = [option for fd in plan.kept_fds for option in ("--keep", str(fd))]
             launch = spawner.Launch(
-                argv=self._plan.argv(arguments),
+                argv=plan.argv(("supervise", *control, *kept, self._record.token)),
                 output_fd=self._output,
-                pass_fds=(theirs.fileno(), *self._plan.pass_fds),
+                pass_fds=(int(control[1]), *plan.kept_fds, *plan.pass_fds),
             )
             self._process = await spawner.start(launch)
-            self._channel = Channel(await SocketLine.over(ours))
+            line = await (SocketLine.over(ours) if ours else self._connect())
+        self._channel = Channel(line)
         return self._channel
+
+    async def rejoin(self) -> Channel:
+        """Raises LineLost when nobody listens any more."""
+        self._channel = Channel(await self._connect())
+        return self._channel
+
+    def _listen(self, passed: contextlib.ExitStack) -> tuple[Sequence[str], None]:
+        listening = socket.socket(socket.AF_UNIX)
+        passed.callback(listening.close)
+        with reachable(self._records.socket(self._record.token)) as path:
+            listening.bind(path)
+        listening.listen()
+        linger = f"{self._record.linger_seconds}"
+        return ("--listen-fd", str(listening.fileno()), "--linger", linger), None
+
+    async def _connect(self) -> SocketLine:
+        with reachable(self._records.socket(self._record.token)) as path:
+            return await SocketLine.to(path)
 
     def complaint(self) -> str:
         """The end of what the program, not a command, wrote."""
@@ -96,10 +139,12 @@ class _Box:
                 await self._channel.close()
             if self._process is not None:
                 await self._end_process(self._process)
+            else:
+                await asyncio.to_thread(end_marked, self._record.token)
         finally:
             self._fds.close()
-            self._plan.after()
-            self._records.remove(self._plan.record.token)
+            self._after()
+            self._records.remove(self._record.token)
 
     async def _end_process(self, process: spawner.Process) -> None:
         try:
@@ -107,21 +152,65 @@ class _Box:
         except TimeoutError:
             process.kill()
             await process.wait()
-            await asyncio.to_thread(kill_until_gone, self._plan.record.token)
+            await asyncio.to_thread(kill_until_gone, self._record.token)
         process.close()
+
+
+def _pair(passed: contextlib.ExitStack) -> tuple[Sequence[str], socket.socket]:
+    ours, theirs = socket.socketpair()
+    passed.callback(theirs.close)
+    passed.push(lambda kind, *_: ours.close() if kind else None)
+    return ("--fd", str(theirs.fileno())), ours
+
+
+@contextlib.contextmanager
+def reachable(path: Path) -> Iterator[str]:
+    """A name for a socket that the kernel takes, however long its path is."""
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{folder}/{path.name}"
+    finally:
+        os.close(folder)
 
 
 def reap_orphans(records: Records, backend: str, keep_owners: frozenset[str]) -> int:
     """End what workers that are gone left open; how many sandboxes still had a process or a folder."""
     found = 0
     for record in records.orphans(backend, keep_owners):
-        alive = kill_until_gone(record.token)
+        if not records.claim(record):
+            continue
+        if record.linger_seconds:
+            _tell_to_leave(records.socket(record.token))
+        alive = end_marked(record.token) if record.linger_seconds else kill_until_gone(record.token)
         try:
             found += remove_folder(record.folder) or alive
-        except OSError:  # another worker reaps it right now, or the next try will have to
+        except OSError:  # something inside cannot be removed yet: the next try will have to
             continue
+        egress.forget(record.token)
         records.remove(record.token)
     return found
+
+
+def _tell_to_leave(path: Path) -> None:
+    """A supervisor knows best what there is to end."""
+    with contextlib.suppress(OSError), reachable(path) as name, socket.socket(socket.AF_UNIX) as line:
+        line.settimeout(END_SECONDS)
+        line.connect(name)
+        line.sendall(wire.frame(wire.LEAVE, 1))
+        line.recv(wire.HEADER_BYTES)
+
+
+def end_marked(token: str) -> bool:
+    """Wait for a sandbox that was told to end, and kill it when it does not; True when there was one."""
+    deadline = time.monotonic() + END_SECONDS
+    alive = False
+    while marked(token):
+        alive = True
+        if time.monotonic() > deadline:
+            kill_until_gone(token)
+            break
+        time.sleep(0.01)
+    return alive
 
 
 def kill_until_gone(token: str) -> bool:

@@ -1,26 +1,34 @@
 """Which sandboxes this machine's workers have open: one small file each, so that orphans are found.
 
 A record is written before its first process starts and removed after its last one ended. It names the worker
-by process id and start time, and the sandbox by a random token that is an argument of its processes.
+by process id and start time, and the sandbox by a random token that is an argument of its processes. One that
+may outlive its worker for a while also has a socket here, and a note of when it was first met alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import re
 import secrets
 import signal
 import stat
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
+from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
+from zubble_sandbox import notes
 
 _ROOT_DIR: Final = Path("/run/zubble")
+_RECORD, _SOCKET, _ALONE = ".json", ".sock", ".alone"
+_TOKEN: Final = re.compile(r"zubble-[0-9a-f]{32}")
 
 
 def runtime_dir(environ: Mapping[str, str] = os.environ) -> Path:
@@ -64,13 +72,25 @@ class Record:
     """Field 22 of /proc/<pid>/stat: with it a pid that was used again is not mistaken for the worker."""
     folder: str | None = None
     """On the host, to be removed with the sandbox."""
+    linger_seconds: float = 0.0
+    """How long it may outlive its worker."""
+    note: str = ""
+    """Of its spec, where it may: see `notes`."""
 
     @classmethod
-    def new(
-        cls, *, backend: str, name: str, owner: str, folder: str | None = None, token: str | None = None
-    ) -> Self:
-        pid = os.getpid()
-        return cls(token or new_token(), backend, name, owner, pid, started_at(pid) or "", folder)
+    def new(cls, *, backend: str, spec: SandboxSpec, folder: str | None = None) -> Self:
+        pid, lingers = os.getpid(), spec.linger_seconds > 0
+        return cls(
+            token=new_token(),
+            backend=backend,
+            name=spec.name,
+            owner=spec.owner,
+            worker_pid=pid,
+            worker_started=started_at(pid) or "",
+            folder=folder,
+            linger_seconds=spec.linger_seconds,
+            note=notes.note(spec) if lingers else "",
+        )
 
     @property
     def orphaned(self) -> bool:
@@ -97,38 +117,111 @@ class Records:
         self._folder = private_dir(folder)
 
     def add(self, record: Record) -> None:
-        path = self._path(record.token)
-        path.with_suffix(".new").write_text(json.dumps(asdict(record)), "utf-8")
-        path.with_suffix(".new").rename(path)
+        path = self._path(record.token, ".new")
+        path.write_text(json.dumps(asdict(record)), "utf-8")
+        path.rename(self._path(record.token))
 
     def remove(self, token: str) -> None:
-        self._path(token).unlink(missing_ok=True)
+        for kind in (_RECORD, _SOCKET, _ALONE):
+            self._path(token, kind).unlink(missing_ok=True)
+
+    def socket(self, token: str) -> Path:
+        """Where a sandbox that may outlive its worker listens."""
+        return self._path(token, _SOCKET)
+
+    def adopt(self, token: str, backend: str) -> Record:
+        """Make a sandbox whose worker is gone ours. Raises SandboxUnavailable when there is none."""
+        if not _TOKEN.fullmatch(token):
+            raise SandboxUnavailable(f"{token!r} is not the handle of a sandbox.")
+        with self._locked():
+            record = self._read(token)
+            if record is None:
+                raise SandboxUnavailable(f"There is no sandbox {token} on this machine.")
+            if record.backend != backend or not record.linger_seconds:
+                raise SandboxUnavailable(f"The sandbox {token} cannot be adopted by {backend}.")
+            if not record.orphaned:
+                raise SandboxUnavailable(f"The sandbox {token} has a worker that lives.")
+            self._path(token, _ALONE).unlink(missing_ok=True)
+            return self._make_ours(record)
+
+    def claim(self, record: Record) -> bool:
+        """Make an orphan ours to remove it; False when somebody else was quicker."""
+        with self._locked():
+            if self._read(record.token) != record:
+                return False
+            self._make_ours(record)
+            return True
+
+    def _read(self, token: str) -> Record | None:
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            return Record(**json.loads(self._path(token).read_bytes()))
+        return None
+
+    def _make_ours(self, record: Record) -> Record:
+        pid = os.getpid()
+        ours = replace(record, worker_pid=pid, worker_started=started_at(pid) or "")
+        self.add(ours)
+        return ours
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """By one program at a time; the kernel drops the lock of one that dies."""
+        fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(fd)
 
     def __iter__(self) -> Iterator[Record]:
-        for path in sorted(self._folder.glob("zubble-*.json")):
-            with contextlib.suppress(OSError, ValueError, TypeError):
-                yield Record(**json.loads(path.read_bytes()))
+        for path in sorted(self._folder.glob(f"zubble-*{_RECORD}")):
+            if (record := self._read(path.stem)) is not None:
+                yield record
 
     def orphans(self, backend: str, keep_owners: frozenset[str]) -> list[Record]:
+        """What dead workers left, but for those that may still be adopted."""
         return [
             record
             for record in self
-            if record.backend == backend and record.owner not in keep_owners and record.orphaned
+            if record.backend == backend
+            and record.owner not in keep_owners
+            and record.orphaned
+            and not self._waits(record)
         ]
 
-    def _path(self, token: str) -> Path:
-        return self._folder / f"{token}.json"
+    def _waits(self, record: Record) -> bool:
+        """Whether a sandbox may still be adopted: whoever first meets it alone notes when that was."""
+        if not record.linger_seconds or not marked(record.token):
+            return False
+        path, now = self._path(record.token, _ALONE), time.monotonic()
+        try:
+            with path.open("x") as file:
+                file.write(f"{now}")
+        except FileExistsError:
+            return now < float(path.read_text() or now) + record.linger_seconds
+        return True
+
+    def _path(self, token: str, kind: str = _RECORD) -> Path:
+        return self._folder / f"{token}{kind}"
+
+
+def marked(token: str) -> list[int]:
+    """Every process that has the token as an argument of its own."""
+    mark = token.encode()
+    return [
+        int(entry.name)
+        for entry in os.scandir("/proc")
+        if entry.name.isdigit() and int(entry.name) != os.getpid() and mark in _arguments(entry.name)
+    ]
 
 
 def kill_marked(token: str) -> int:
-    """Kill every process that has the token as an argument of its own, and return how many there were."""
-    marked = token.encode()
+    """Kill every process that is marked, and return how many there were."""
     killed = 0
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit() and int(entry.name) != os.getpid() and marked in _arguments(entry.name):
-            with contextlib.suppress(OSError):
-                os.kill(int(entry.name), signal.SIGKILL)
-                killed += 1
+    for pid in marked(token):
+        with contextlib.suppress(OSError):
+            os.kill(pid, signal.SIGKILL)
+            killed += 1
     return killed
 
 

@@ -30,6 +30,8 @@ from zubble_sandbox.egress import Egress
 GRACE_SECONDS: Final = 5.0
 """How much later than its deadline a command may be reported before the sandbox counts as lost."""
 SETUP_SECONDS: Final = 60.0
+LEAVE_SECONDS: Final = 2.0
+"""For a supervisor to say that it is going to end."""
 FILE_SECONDS: Final = 300.0
 """For one file operation; a snapshot of 256 MiB takes about a second."""
 MAX_ENTRIES: Final = 200_000
@@ -93,9 +95,15 @@ class SupervisedSandbox:
     """
 
     def __init__(
-        self, spec: SandboxSpec, setup: Setup, channel: Channel, release: Callable[[], Awaitable[None]]
+        self,
+        spec: SandboxSpec,
+        setup: Setup,
+        channel: Channel,
+        release: Callable[[], Awaitable[None]],
+        handle: str | None = None,
     ) -> None:
         self._spec, self._setup, self._channel, self._release = spec, setup, channel, release
+        self._handle = handle
         self._turn = asyncio.Lock()
         self._thawed = asyncio.Event()
         self._thawed.set()
@@ -108,12 +116,43 @@ class SupervisedSandbox:
 
     @classmethod
     async def begin(
-        cls, spec: SandboxSpec, setup: Setup, channel: Channel, release: Callable[[], Awaitable[None]]
+        cls,
+        spec: SandboxSpec,
+        setup: Setup,
+        channel: Channel,
+        release: Callable[[], Awaitable[None]],
+        handle: str | None = None,
     ) -> Self:
-        """Set the supervisor up. Raises SandboxUnavailable; what was started is the caller's to end."""
+        """Set the supervisor up. Raises SandboxUnavailable; what was started is the caller's to end.
+
+        Args:
+            spec: What it is.
+            setup: What the supervisor is told of it.
+            channel: To the supervisor; closed with the sandbox.
+            release: Called once when the sandbox is destroyed, with the channel closed.
+            handle: What the backend adopts it by; None when it ends with its channel.
+        """
         async with asyncio.timeout(SETUP_SECONDS):
             await channel.call(wire.SETUP, *setup.fields(spec))
-        return cls(spec, setup, channel, release)
+        return cls(spec, setup, channel, release, handle)
+
+    @classmethod
+    async def adopt(
+        cls,
+        spec: SandboxSpec,
+        setup: Setup,
+        channel: Channel,
+        release: Callable[[], Awaitable[None]],
+        handle: str,
+    ) -> Self:
+        """Go on with a sandbox that was set up by another worker: thawed, its last command ended.
+
+        Takes and raises what `begin` does, and TimeoutError.
+        """
+        async with asyncio.timeout(SETUP_SECONDS):
+            await channel.call(wire.KILL, b"")
+            await channel.call(wire.THAW)
+        return cls(spec, setup, channel, release, handle)
 
     @property
     def spec(self) -> SandboxSpec:
@@ -121,7 +160,7 @@ class SupervisedSandbox:
 
     @property
     def handle(self) -> str | None:
-        return None
+        return self._handle
 
     @property
     def host_uses(self) -> tuple[HostUse, ...]:
@@ -190,6 +229,10 @@ class SupervisedSandbox:
         await asyncio.shield(self._destroying)
 
     async def _end(self) -> None:
+        if self._handle is not None:  # a closed line alone would be waited for
+            with contextlib.suppress(SandboxUnavailable, TimeoutError):
+                async with asyncio.timeout(LEAVE_SECONDS):
+                    await self._channel.call(wire.LEAVE)
         await self._channel.close()
         self._thawed.set()  # whoever waits to run a command now hears that the sandbox is gone
         await self._release()
@@ -199,7 +242,7 @@ class SupervisedSandbox:
     def _command_fields(self, command: Command) -> builtins.list[bytes]:
         if not command.argv:
             raise ValueError("it is empty")
-        env = {**self._setup.env, **command.env}
+        env = {**self._setup.env, **self._spec.env, **command.env}
         if not all(env) or any("=" in name for name in env):
             raise ValueError("the name of a variable is empty or holds '='")
         texts = [*command.argv, *(f"{name}={value}" for name, value in env.items())]

@@ -15,7 +15,7 @@ enum {
     LEAST_RECORD_BYTES = 72, /* without its texts; a tar needs more for every entry */
 };
 
-static const long long NANOSECONDS = 1000000000;
+static const long long NANOSECONDS = 1000000000, MAX_SECONDS = 9000000000; /* some file systems know more */
 
 /* Read up to `most` bytes into the chunk that is being made, and send it when it is full. */
 static ssize_t copy_out(int fd, uint32_t call, size_t most)
@@ -117,7 +117,9 @@ static void put_record(int parent, const char *name, const char *path, const str
 {
     char text[96], target[PATH_MAX];
     bool plain = !S_ISDIR(info->st_mode);
-    long long time = info->st_mtim.tv_sec * NANOSECONDS + info->st_mtim.tv_nsec;
+    long long seconds = info->st_mtim.tv_sec;
+    seconds = seconds > MAX_SECONDS ? MAX_SECONDS : seconds < -MAX_SECONDS ? -MAX_SECONDS : seconds;
+    long long time = seconds * NANOSECONDS + info->st_mtim.tv_nsec;
     snprintf(text, sizeof text, "%c %o %lld %lld", kind_of(info->st_mode), info->st_mode & 07777,
              plain ? (long long)info->st_size : 0, plain ? time : 0);
     ssize_t size = S_ISLNK(info->st_mode) ? readlinkat(parent, name, target, sizeof target) : 0;

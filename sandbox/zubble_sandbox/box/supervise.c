@@ -19,7 +19,7 @@ enum { MAX_CALLERS = 8, SECRET_BYTES = 256, BACKLOG = 16, MAX_WAIT_SECONDS = 360
 static const double START_SECONDS = 60;  /* to be set up in */
 static const double CALLER_SECONDS = 5;  /* to prove who one is */
 
-static int listener = -1, next_fd = -1, children_fd = -1;
+static int listener = -1, next_fd = -1, children_fd = -1, kept_fd = -1;
 static bool is_set_up, has_key;
 static unsigned char key[SHA256_BYTES];
 static double end_of_life, linger, lost_at = INFINITY;
@@ -198,7 +198,7 @@ static int open_oom_counter(const char *where)
 
 static bool is_ours(int fd)
 {
-    bool ours = fd <= 2 || fd == line_fd || fd == next_fd || fd == listener || fd == children_fd || fd == oom_fd;
+    bool ours = fd <= 2 || fd == line_fd || fd == next_fd || fd == listener || fd == children_fd || fd == oom_fd || fd == kept_fd;
     for (int i = 0; i < MAX_CALLERS; i++)
         ours = ours || fd == callers[i].fd;
     return ours || command_uses(fd);
@@ -381,6 +381,8 @@ int supervise(int argc, char **argv)
             listener = inherited(argv[1]);
         else if (!strcmp(argv[0], "--listen"))
             named = (listener = listen_at(argv[1])) >= 0;
+        else if (!strcmp(argv[0], "--keep"))
+            kept_fd = inherited(argv[1]);
         else if (!strcmp(argv[0], "--linger"))
             linger = atof(argv[1]);
         else if (!strcmp(argv[0], "--key") && read_key(argv[1]))

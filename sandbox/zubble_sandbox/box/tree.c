@@ -14,39 +14,16 @@
 enum {
     MAX_DEPTH = 128, /* folders below this are named but not entered; one descriptor is open for each level */
     MAX_FOLDER_ENTRIES = 100000, /* of a larger folder only so many are looked at */
-    MAX_ROOTS = 8,
+    MAX_ROOTS = 32,
+    ROOT_NAME_BYTES = 256,
 };
 
 static const int FOLDER = O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 static struct root {
-    char name[32];
+    char name[ROOT_NAME_BYTES]; /* what a path begins with, without the first '/' */
     int fd;
 } roots[MAX_ROOTS];
 static int root_count;
-
-bool add_root(const char *name, const char *folder)
-{
-    if (root_count == MAX_ROOTS || strlen(name) >= sizeof roots[0].name)
-        return false;
-    struct root *root = &roots[root_count];
-    snprintf(root->name, sizeof root->name, "%s", name);
-    root->fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    root_count += root->fd >= 0;
-    return root->fd >= 0;
-}
-
-static int find_root(const char *name, size_t size)
-{
-    for (int i = 0; i < root_count; i++)
-        if (strlen(roots[i].name) == size && !memcmp(roots[i].name, name, size))
-            return roots[i].fd;
-    return -1;
-}
-
-int work_folder(void)
-{
-    return find_root("work", 4);
-}
 
 /* The next component of a path, or false at its end; "." and doubled slashes are passed over. */
 static bool next_part(const char **path, const char **part, size_t *size)
@@ -58,6 +35,62 @@ static bool next_part(const char **path, const char **part, size_t *size)
         *path += *size;
     } while (*size == 1 && **part == '.');
     return *size > 0;
+}
+
+/* What is left of a path behind the parts of a root's name; NULL where it does not lie there. */
+static const char *behind(const char *path, const char *name)
+{
+    const char *ours, *theirs;
+    size_t our_size, their_size;
+    while (next_part(&name, &ours, &our_size))
+        if (!next_part(&path, &theirs, &their_size) || our_size != their_size || memcmp(ours, theirs, our_size))
+            return NULL;
+    return path;
+}
+
+/* The root that an absolute path leads to, the longest name first; -1 when there is none. */
+static int find_root(const char **path)
+{
+    const struct root *found = NULL;
+    for (int i = 0; i < root_count; i++)
+        if (behind(*path, roots[i].name) && (!found || strlen(roots[i].name) > strlen(found->name)))
+            found = &roots[i];
+    if (!found)
+        return -1;
+    *path = behind(*path, found->name);
+    return found->fd;
+}
+
+int work_folder(void)
+{
+    const char *path = "/work";
+    return find_root(&path);
+}
+
+/* A descriptor of a folder; of one that has another name already, the same. */
+static int open_root(const char *folder)
+{
+    struct stat one, other;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; fd >= 0 && i < root_count; i++)
+        if (!fstat(fd, &one) && !fstat(roots[i].fd, &other) && one.st_dev == other.st_dev && one.st_ino == other.st_ino) {
+            close(fd);
+            return roots[i].fd;
+        }
+    return fd;
+}
+
+bool add_root(const char *name, const char *folder)
+{
+    if (root_count == MAX_ROOTS || strlen(name) >= ROOT_NAME_BYTES) {
+        errno = ENAMETOOLONG;
+        return false;
+    }
+    struct root *root = &roots[root_count];
+    strcpy(root->name, name);
+    root->fd = open_root(folder);
+    root_count += root->fd >= 0;
+    return root->fd >= 0;
 }
 
 static int no_link(int error, int parent, const char *name)
@@ -87,16 +120,15 @@ static bool leads_up(const char *path)
 /* The open parent folder of a path, and the name in it ("." for a root itself); -1 and errno. */
 int place(const char *path, bool make_folders, char *name, int *root)
 {
-    const char *part, *next = path;
+    const char *part;
     size_t size, next_size;
-    bool absolute = *path == '/', more = next_part(&next, &part, &size);
-    *root = absolute ? more ? find_root(part, size) : -1 : work_folder();
-    if (*root < 0 || leads_up(path)) {
+    bool up = leads_up(path);
+    *root = *path == '/' ? find_root(&path) : work_folder();
+    if (*root < 0 || up) {
         errno = EACCES;
         return -1;
     }
-    if (absolute)
-        more = next_part(&next, &part, &size);
+    bool more = next_part(&path, &part, &size);
     int fd = openat(*root, ".", FOLDER);
     if (fd < 0)
         return -1;
@@ -106,7 +138,7 @@ int place(const char *path, bool make_folders, char *name, int *root)
             return closed(fd, ENAMETOOLONG);
         memcpy(name, part, size);
         name[size] = 0;
-        more = next_part(&next, &part, &next_size);
+        more = next_part(&path, &part, &next_size);
         size = next_size;
         if (!more)
             break;

@@ -19,6 +19,12 @@ KNOWN_GAPS: Final[Mapping[tuple[str, str], str]] = {
     ("local", "read_only_files_cannot_be_changed"): "commands run as the user that owns them",
     ("local", "a_full_work_tree_refuses_and_keeps_what_it_had"): "local does not limit sizes",
     ("local", "the_number_of_processes_is_limited"): "local does not limit processes",
+    ("local", "commands_find_the_work_tree_where_the_spec_says"): "local has no file system of its own",
+    ("local", "the_files_of_a_check_may_lie_elsewhere"): "local has no file system of its own",
+    (
+        "local",
+        "further_folders_are_empty_and_writable_and_no_part_of_the_work_tree",
+    ): "local has no file system of its own",
 }
 """(backend, promise) to the reason why it is not kept."""
 
@@ -31,9 +37,8 @@ def promise(function: Promise) -> Promise:
     return function
 
 
-@contextlib.asynccontextmanager
-async def opened(provider: SandboxProvider, **changes: Any) -> AsyncIterator[Sandbox]:
-    """A small sandbox with a name of its own, destroyed at the end."""
+def small(**changes: Any) -> SandboxSpec:
+    """The spec of a small sandbox with a name of its own."""
     spec = SandboxSpec(
         name=f"conformance-{os.getpid()}-{next(_numbers)}",
         owner=f"conformance-{os.getpid()}",
@@ -41,7 +46,13 @@ async def opened(provider: SandboxProvider, **changes: Any) -> AsyncIterator[San
         tmp_bytes=8 * MIB,
         max_life_seconds=300.0,
     )
-    sandbox = await provider.open(replace(spec, **changes))
+    return replace(spec, **changes)
+
+
+@contextlib.asynccontextmanager
+async def opened(provider: SandboxProvider, **changes: Any) -> AsyncIterator[Sandbox]:
+    """A small sandbox with a name of its own, destroyed at the end."""
+    sandbox = await provider.open(small(**changes))
     try:
         yield sandbox
     finally:

@@ -9,9 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_sandbox.records import Record, Records
 
-record = Record.new(backend="bubblewrap", name="left", owner="leaver")
+record = Record.new(backend="bubblewrap", spec=SandboxSpec("left", "leaver"))
 Records(Path(sys.argv[1])).add(record)
 stray = subprocess.Popen(
     [sys.executable, "-I", "-S", "-c", "import time; time.sleep(1000)", record.token],

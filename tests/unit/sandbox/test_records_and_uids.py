@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 
+from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox import opening, records
 from zubble_sandbox.records import Record, Records
@@ -23,7 +24,7 @@ def dead_pid() -> int:
 
 
 def record(**changes) -> Record:
-    return replace(Record.new(backend="bubblewrap", name="name", owner="owner"), **changes)
+    return replace(Record.new(backend="bubblewrap", spec=SandboxSpec("name", "owner")), **changes)
 
 
 def test_a_record_is_read_back_and_removed(tmp_path):
