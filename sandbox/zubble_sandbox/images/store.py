@@ -155,6 +155,7 @@ class Images:
             with Unpacking(root, trash, room) as unpacking:
                 for layer in found.layers:
                     unpacking.apply(layer())
+                unpacking.complete()
             chosen = name or sane_name(found.name) or sane_name(source.name.partition(".tar")[0])
             if chosen is None:
                 raise BadImage(f"{source} has no name that could be used: give it one with --name.")

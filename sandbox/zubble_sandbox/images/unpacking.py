@@ -18,6 +18,8 @@ from zubble_sandbox.images.entries import MAX_BYTES, MAX_ENTRIES, MAX_TARGET_BYT
 _FOLDER: Final = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _WHITEOUT, _OPAQUE, _AUFS = b".wh.", b".wh..wh..opq", b".wh..wh."
 _KEPT, _EXECUTABLE, _READABLE, _ENTERABLE = 0o755, 0o111, 0o444, 0o755
+PLACES: Final = (b"hosts", b"passwd", b"group", b"resolv.conf")
+"""Of /etc: each machine has its own, so tools leave them out of images, or leave a link to nowhere."""
 _MAX_MTIME: Final = 2**33
 _ELF_MACHINES: Final = {62: "amd64", 183: "arm64"}
 _ELF_BYTES: Final = 20
@@ -82,6 +84,19 @@ class Unpacking:
                 raise BadImage(
                     f"The image's {shown(entry.path)} cannot be made: {error.strerror}."
                 ) from error
+
+    def complete(self) -> None:
+        """Make the files over which those of a sandbox are laid, where the image has none of its own."""
+        if not stat.S_ISDIR(getattr(_lstat(self._root, b"etc"), "st_mode", 0)):
+            return
+        with self._open((b"etc",)) as etc:
+            for name in PLACES:
+                there = _lstat(etc, name)
+                if there is not None and stat.S_ISLNK(there.st_mode):
+                    self._throw(etc, name)
+                    there = None
+                if there is None:
+                    self._write(Entry((b"etc", name), "file", 0o644), etc, name)
 
     def _take(self, entry: Entry) -> None:
         if not entry.parts:

@@ -29,19 +29,32 @@ def test_files_folders_and_links_are_made(make, pull):
     _, root = pull(
         make.tar(
             make.folder("./"),
-            make.folder("etc"),
-            make.member("etc/name", b"me"),
+            make.folder("opt"),
+            make.member("opt/name", b"me"),
             make.link("lib", "usr/lib"),
-            make.link("etc/absolute", "/etc/name"),
-            make.hard_link("again", "etc/name"),
+            make.link("opt/absolute", "/opt/name"),
+            make.hard_link("again", "opt/name"),
         )
     )
     assert tree(root) == {
-        "etc/": "",
-        "etc/name": "me",
+        "opt/": "",
+        "opt/name": "me",
         "lib": "-> usr/lib",
-        "etc/absolute": "-> /etc/name",
+        "opt/absolute": "-> /opt/name",
         "again": "me",
+    }
+
+
+def test_files_that_each_machine_has_of_its_own_are_there_to_be_covered(make, pull):
+    _, root = pull(
+        make.tar(make.link("etc/resolv.conf", "../run/x"), make.member("etc/passwd", b"root:x:0:0\n"))
+    )
+    assert tree(root) == {
+        "etc/": "",
+        "etc/hosts": "",
+        "etc/group": "",
+        "etc/resolv.conf": "",
+        "etc/passwd": "root:x:0:0\n",
     }
 
 
