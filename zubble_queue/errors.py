@@ -5,6 +5,7 @@ ZubbleError
     BadInput               files, flags or fields are wrong; carries every problem found, one sentence each
     UnknownName            says which names are installed
     MissingExtra           says what to install
+    NoKey                  a model's key is not where its table says; workers do without the model
     CannotStart            a server, folder or program that is needed is not to be had
   InfraError               not the agent's fault                -> the queue retries; the model never sees it
     StoreUnavailable       Redis does not answer
@@ -55,6 +56,10 @@ class MissingExtra(OperatorError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} is not installed: pip install 'zubble-queue[{extra}]'.")
+
+
+class NoKey(OperatorError):
+    """A model's key is not where its table says, or is none."""
 
 
 class CannotStart(OperatorError):

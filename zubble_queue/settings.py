@@ -188,7 +188,10 @@ class Settings(BaseSettings):
     @field_validator("redis_url")
     @classmethod
     def _is_redis_url(cls, url: SecretStr | None) -> SecretStr | None:
-        if url is not None and urlsplit(url.get_secret_value()).scheme not in REDIS_SCHEMES:
+        scheme = None if url is None else urlsplit(url.get_secret_value()).scheme
+        if scheme is not None and "cluster" in scheme:
+            raise ValueError("must name a standalone server, not a Redis Cluster")
+        if scheme is not None and scheme not in REDIS_SCHEMES:
             raise ValueError("must be a URL such as redis://127.0.0.1:6379/0 or unix:///run/redis.sock")
         return url
 

@@ -9,16 +9,20 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import structlog
+
 from zubble_queue import __version__, registry, sandboxes
 from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.model import Model
 from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.contracts.sandbox import WEB_PORTS, NetworkMode, SandboxProvider, Strength
-from zubble_queue.errors import CannotStart, OperatorError
+from zubble_queue.errors import CannotStart, NoKey, OperatorError
 from zubble_queue.settings import LeaseSettings, Settings
 from zubble_queue.stores.redis import RedisStore
 from zubble_worker.parking import Bell
 from zubble_worker.provider import Provider
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +100,19 @@ async def _providers(settings: Settings) -> tuple[dict[str, SandboxProvider], di
 
 
 def _models(settings: Settings) -> dict[str, Model]:
-    models: dict[str, Model] = {}
-    for name, config in settings.models.items():
-        models[name] = registry.load("model", config.backend).from_config(name, config)
-    if not models:
+    """Those that can be called; one whose key is not here is left to other workers."""
+    if not settings.models:
         raise OperatorError("No model is defined: add a [models.NAME] table to zubble.toml.")
+    models: dict[str, Model] = {}
+    missing: list[str] = []
+    for name, config in settings.models.items():
+        try:
+            models[name] = registry.load("model", config.backend).from_config(name, config)
+        except NoKey as none:
+            missing.append(str(none))
+            _log.warning("not offered", action="model_not_offered", model=name, cause=str(none))
+    if not models:
+        raise CannotStart(f"No model can be offered. {' '.join(missing)}")
     return models
 
 

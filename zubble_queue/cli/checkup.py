@@ -216,10 +216,13 @@ def _seccomp() -> Finding:
 def _models(models: Mapping[str, ModelConfig]) -> Iterator[Finding]:
     if not models:
         yield Finding("models", "failed", "none is defined", "Add a [models.NAME] table to zubble.toml.")
-    problems = {**unpriced(models, models), **dict(key_problems(models))}
+    problems, keyless = unpriced(models, models), dict(key_problems(models))
     for name, config in sorted(models.items()):
         found = f"{config.backend} at {config.base_url or config.script}"
-        problem = problems.get(name) or _silence(config)
+        if name in keyless and len(keyless) < len(models):
+            yield Finding(f"model {name}", "warning", f"{found}, not offered here", keyless[name])
+            continue
+        problem = keyless.get(name) or problems.get(name) or _silence(config)
         yield Finding(f"model {name}", "failed" if problem else "ok", found, problem)
 
 

@@ -72,7 +72,7 @@ async def check_endpoints(models: Mapping[str, ModelConfig]) -> None:
 
 
 def key_problems(models: Mapping[str, ModelConfig]) -> Iterator[tuple[str, str]]:
-    """Models whose key is not where their table says; a worker does not start with one of them."""
+    """Models whose key is not where their table says; a worker does not offer them."""
     for name, config in sorted(models.items()):
         if config.api_key_env is not None and not os.environ.get(config.api_key_env):
             yield name, f"set the environment variable {config.api_key_env}."

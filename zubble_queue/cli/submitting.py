@@ -191,10 +191,11 @@ async def _check_machine(work: Work, place: Installation) -> None:
     await check_sandboxes(place.settings, [envelope.sandbox for envelope in envelopes])
     for pool in sorted({envelope.pool for envelope in envelopes} - set(place.settings.worker.pools)):
         raise CannotStart(f"Workers here do not serve pool {pool!r}: add it to worker.pools in zubble.toml.")
-    if problems := [f"Model {name!r}: {text}" for name, text in key_problems(work.models)]:
+    names = {envelope.model for envelope in envelopes}
+    used = {name: config for name, config in work.models.items() if name in names}
+    if problems := [f"Model {name!r}: {text}" for name, text in key_problems(used)]:
         raise BadInput(problems)
-    used = {envelope.model for envelope in envelopes}
-    await check_endpoints({name: config for name, config in work.models.items() if name in used})
+    await check_endpoints(used)
 
 
 async def _detached(report: Report, place: Installation, done: SubmitReport, *, resumable_here: bool) -> Exit:

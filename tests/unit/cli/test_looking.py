@@ -83,7 +83,18 @@ def test_a_worker_machine_is_told_about_models_keys_prices_and_endpoints(folder,
     assert found["model keyless"]["todo"] == "set the environment variable NO_SUCH_KEY."
     assert "The price of model 'priceless' is unknown" in found["model priceless"]["todo"]
     assert "does not answer: Connection refused" in found["model silent"]["todo"]
-    assert {found[f"model {name}"]["verdict"] for name in ("keyless", "priceless", "silent")} == {"failed"}
+    verdicts = {name: found[f"model {name}"]["verdict"] for name in ("keyless", "priceless", "silent")}
+    assert verdicts == {"keyless": "warning", "priceless": "failed", "silent": "failed"}
+
+
+def test_a_worker_machine_without_any_key_is_told_that_no_worker_starts(folder, capsys):
+    (folder / "zubble.toml").write_text(
+        '[models.keyless]\nbase_url = "http://127.0.0.1:1/v1"\napi_key_env = "NO_SUCH_KEY"\nprice = "free"\n'
+    )
+
+    code, said = shown(capsys, "doctor")
+
+    assert (code, findings(said)["model keyless"]["verdict"]) == (2, "failed")
 
 
 def test_a_worker_machine_is_told_how_strong_its_sandboxes_are(folder, monkeypatch, capsys):

@@ -45,7 +45,8 @@ class OpenAIModel:
         api_key: Sent as a bearer token; held here and nowhere else.
 
     Raises:
-        OperatorError: The price is unknown, or the key cannot be a header.
+        NoKey: The key cannot be a header.
+        OperatorError: The price is unknown.
     """
 
     def __init__(self, config: ModelConfig, *, name: str | None = None, api_key: str | None = None) -> None:
@@ -63,7 +64,8 @@ class OpenAIModel:
         """The model of the table `[models.NAME]`, with the key from where the table says.
 
         Raises:
-            OperatorError: The key is missing or unreadable, or the price is unknown.
+            NoKey: The key is missing or unreadable.
+        OperatorError: The price is unknown.
         """
         return cls(config.named(name), name=name, api_key=read_key(name, config))
 
