@@ -14,7 +14,12 @@ GROUPS: Final = {
     "service": "zubble.services",
 }
 _EXTRA: Final = "worker"
-_EXTRAS: Final = {"docker": "docker", "kubernetes": "kubernetes", "flower": "flower"}
+_EXTRAS: Final = {
+    "aiohttp": "kubernetes",
+    "docker": "docker",
+    "flower": "flower",
+    "kubernetes": "kubernetes",
+}
 """Package to the extra that brings it; all others are part of the extra `worker`."""
 
 

@@ -1,0 +1,172 @@
+"""Sandboxes as pods of a Kubernetes cluster: one for each attempt, reached through the API server alone.
+
+A pod passes the Pod Security level `restricted`: its own uid, no capability, a read-only root, no token of
+the cluster, volumes in sized memory, requests equal to limits. Its process 1 is our supervisor; the only way
+in is a relay started by exec, which may break and be opened again without a command running twice. No pod
+outlives its worker: it belongs to a Lease that the worker renews, and has a deadline of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from zubble_queue.contracts.sandbox import Probe, Sandbox, SandboxSpec
+from zubble_queue.errors import SandboxUnavailable
+from zubble_sandbox import probing
+from zubble_sandbox.channel import RECONNECT_SECONDS, Channel
+from zubble_sandbox.commands import BASE_ENV
+from zubble_sandbox.pods import canary, making, remembering
+from zubble_sandbox.pods.keeper import Keeper
+from zubble_sandbox.pods.layout import Layout, check
+from zubble_sandbox.pods.options import PodOptions
+from zubble_sandbox.pods.reaching import Place
+from zubble_sandbox.pods.waiting import fate
+from zubble_sandbox.supervised import GRACE_SECONDS, Setup, SupervisedSandbox
+
+POLICY_SECONDS: Final = 3_600.0
+"""How long a canary's finding is believed."""
+_OOM: Final = "/sys/fs/cgroup/memory.events:/sys/fs/cgroup/memory/memory.oom_control"
+_CHECKS: Final = {
+    **{fact: probing.ISOLATION[fact] for fact in ("seccomp", "capabilities", "privileges", "supervisor")},
+    "root": "! test -w / && ! test -w /dev && ! test -w /proc/sys/kernel/core_pattern",
+    "token": "! test -e /var/run/secrets/kubernetes.io",
+}
+
+
+class PodProvider:
+    """Implements `zubble_queue.contracts.sandbox.SandboxProvider`.
+
+    Args:
+        options: What the settings say.
+    """
+
+    name: Final = "pod"
+    Options: Final = PodOptions
+
+    def __init__(self, options: PodOptions | None = None) -> None:
+        self._options = options or PodOptions()
+        self._keeper: Keeper | None = None
+        self._verdict: canary.Verdict | None = None
+        self._looked_at = 0.0
+
+    @classmethod
+    def from_options(cls, options: PodOptions) -> PodProvider:
+        return cls(options)
+
+    async def probe(self) -> Probe:
+        probe = await probing.probe(self, self._facts, _CHECKS)
+        if not probe.isolated:
+            return probe
+        return replace(probe, strength="kernel" if self._options.runtime_class else "limits")
+
+    async def open(self, spec: SandboxSpec) -> Sandbox:
+        check(spec)
+        layout, made = Layout.of(spec), making.ticket(spec, self._options)
+        keeper = self._kept()
+        if spec.network == "none":
+            await self._ensure_policy(keeper)
+        keeper.opening(made.token)
+
+        async def release() -> None:
+            await keeper.remove(made.token)
+
+        try:
+            place, image_env = await making.make(spec, layout, self._options, keeper, made)
+            return await _begin(place, spec, image_env, release)
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(release()))
+            raise
+
+    async def attach(self, handle: str) -> Sandbox:
+        keeper = self._kept()
+        api = await keeper.api()
+        pod = await api.find("pods", handle)
+        if pod is None:
+            raise SandboxUnavailable(f"The sandbox {handle!r} has ended: {fate(None)}.")
+        place, (spec, image_env) = Place.of(api, pod), remembering.recalled(pod)
+        keeper.opening(handle)
+
+        async def release() -> None:
+            await keeper.remove(handle)
+
+        try:
+            await making.take_over(keeper, pod)
+            return await _begin(place, spec, image_env, release)
+        except BaseException:
+            keeper.closed(handle)
+            raise
+
+    async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
+        return await self._kept().sweep(keep_owners)
+
+    async def close(self) -> None:
+        """End the connection to the cluster; the Lease is left to expire, or to `reap`."""
+        if self._keeper is not None and self._keeper.usable:
+            await self._keeper.close()
+
+    def _kept(self) -> Keeper:
+        if self._keeper is None or not self._keeper.usable:
+            self._keeper = Keeper(self._options)
+        return self._keeper
+
+    async def _ensure_policy(self, keeper: Keeper) -> None:
+        """Raises SandboxUnavailable where commands could reach the network."""
+        if not self._options.require_network_policy:
+            return
+        async with keeper.looking:
+            if self._verdict is None or time.monotonic() > self._looked_at + POLICY_SECONDS:
+                self._verdict = await canary.send(keeper, self._options)
+                self._looked_at = time.monotonic()
+        if not self._verdict.enforced:
+            raise SandboxUnavailable(self._verdict.problem)
+
+    def _facts(self) -> Mapping[str, str]:
+        options = self._options
+        policy = "enforced" if options.require_network_policy else "not looked at"
+        return {
+            "namespace": options.namespace,
+            "image": options.image or "none",
+            "runtime": options.runtime_class or "the nodes' default",
+            "network policy": policy,
+            "limits": "cgroups by the kubelet; processes by rlimit",
+        }
+
+
+class PodSandbox(SupervisedSandbox):
+    """A pod that may be adopted."""
+
+    handle_: str | None = None
+
+    @property
+    def handle(self) -> str | None:
+        return self.handle_
+
+
+async def _begin(
+    place: Place, spec: SandboxSpec, image_env: Mapping[str, str], release: Callable[[], Awaitable[None]]
+) -> PodSandbox:
+    channel = Channel(await place.first_line(), place.line)
+    try:
+        sandbox = await PodSandbox.begin(spec, _setup(spec, image_env), channel, release)
+    except BaseException:
+        await channel.close()
+        raise
+    sandbox.handle_ = place.name if spec.linger_seconds else None
+    return sandbox
+
+
+def _setup(spec: SandboxSpec, image_env: Mapping[str, str]) -> Setup:
+    layout = Layout.of(spec)
+    own = {"ZUBBLE_WORK": layout.work.path, "ZUBBLE_VERIFY": layout.verify.path}
+    return Setup(
+        mode="namespace",
+        folders=layout.folders,
+        env={**BASE_ENV, **image_env, **own, **spec.env},
+        oom=_OOM,
+        linger_seconds=making.LINE_SECONDS,
+        grace_seconds=GRACE_SECONDS + RECONNECT_SECONDS,
+    )

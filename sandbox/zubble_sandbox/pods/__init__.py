@@ -1,0 +1,1 @@
+"""The parts of the pod backend: what a pod looks like, who owns it, how it is filled, reached and swept."""

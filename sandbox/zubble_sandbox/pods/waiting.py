@@ -1,0 +1,151 @@
+"""Waiting for a pod, and telling what became of one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any, Final
+
+from zubble_queue.errors import SandboxUnavailable
+from zubble_sandbox.pods.api import Api, Object
+from zubble_sandbox.pods.manifests import FILL_CONTAINER
+
+_FIRST_PAUSE_SECONDS: Final = 0.1
+_LAST_PAUSE_SECONDS: Final = 3.0
+_GROWTH: Final = 1.3
+_HOPELESS: Final = frozenset(
+    {
+        "CreateContainerConfigError",
+        "CreateContainerError",
+        "ErrImageNeverPull",
+        "InvalidImageName",
+        "RunContainerError",
+    }
+)
+_PATIENT: Final = frozenset({"ErrImagePull", "ImagePullBackOff", "RegistryUnavailable"})
+"""Registries fail in passing; the wait for a start ends these, too."""
+
+
+async def started(api: Api, name: str, container: str, seconds: float) -> Object:
+    """The pod once a container of it runs.
+
+    Raises:
+        SandboxUnavailable: it has failed, was deleted, or took too long; the sentence says which and why.
+    """
+    pause, pod = _FIRST_PAUSE_SECONDS, {}
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                pod = await api.get("pods", name)
+                if running(pod, container):
+                    return pod
+                if (why := _why_never(pod)) is not None:
+                    raise SandboxUnavailable(f"The pod {name} did not start: {why}.")
+                await asyncio.sleep(pause)
+                pause = min(pause * _GROWTH, _LAST_PAUSE_SECONDS)
+    except TimeoutError:
+        why = _why_waiting(pod) or "nothing was said about why"
+        raise SandboxUnavailable(f"The pod {name} did not start within {seconds:g} seconds: {why}.") from None
+
+
+async def ended(api: Api, name: str, seconds: float) -> Object:
+    """The pod once all its containers have ended. Raises SandboxUnavailable as `started` does."""
+    pause, pod = _FIRST_PAUSE_SECONDS, {}
+    try:
+        async with asyncio.timeout(seconds):
+            while True:
+                pod = await api.get("pods", name)
+                if pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+                    return pod
+                if (why := _why_stuck(pod)) is not None:
+                    raise SandboxUnavailable(f"The pod {name} did not start: {why}.")
+                await asyncio.sleep(pause)
+                pause = min(pause * _GROWTH, _LAST_PAUSE_SECONDS)
+    except TimeoutError:
+        why = _why_waiting(pod) or "it still runs"
+        raise SandboxUnavailable(f"The pod {name} did not end within {seconds:g} seconds: {why}.") from None
+
+
+def running(pod: Object, container: str) -> bool:
+    return any(
+        status["name"] == container and "running" in status.get("state", {}) for status in _statuses(pod)
+    )
+
+
+def restarts(pod: Object) -> int:
+    """Of all its containers."""
+    return sum(int(status.get("restartCount", 0)) for status in _statuses(pod))
+
+
+def exit_code(pod: Object) -> int | None:
+    """Of its only container; None when that is not known."""
+    for status in pod.get("status", {}).get("containerStatuses") or ():
+        if (ended := status.get("state", {}).get("terminated")) is not None:
+            return int(ended["exitCode"])
+    return None
+
+
+def image_ids(pod: Object) -> Iterator[str]:
+    """What the node says it runs."""
+    yield from (str(status["imageID"]) for status in _statuses(pod) if status.get("imageID"))
+
+
+def fate(pod: Object | None) -> str:
+    """What became of a pod whose sandbox is gone, as the end of a sentence."""
+    if pod is None:
+        return "its pod was deleted"
+    status = pod.get("status", {})
+    for container in _statuses(pod):
+        if (ended := container.get("state", {}).get("terminated")) is None or container[
+            "name"
+        ] == FILL_CONTAINER:
+            continue
+        if ended.get("reason") == "OOMKilled":
+            return (
+                "the kubelet killed it as a whole when its memory ran out "
+                "(nodes with singleProcessOOMKill kill the process only)"
+            )
+        return f"its container ended ({ended.get('reason', 'unknown')}, exit code {ended.get('exitCode')})"
+    reason, message = status.get("reason"), status.get("message")
+    if reason or message:
+        return f"its pod was ended ({': '.join(str(part).rstrip('.') for part in (reason, message) if part)})"
+    if pod.get("metadata", {}).get("deletionTimestamp"):
+        return "its pod is being deleted"
+    return f"its pod is {status.get('phase', 'in no known phase')}"
+
+
+def _why_never(pod: Object) -> str | None:
+    if pod.get("metadata", {}).get("deletionTimestamp") or pod.get("status", {}).get("phase") in {
+        "Failed",
+        "Succeeded",
+    }:
+        return fate(pod)
+    return _why_stuck(pod)
+
+
+def _why_stuck(pod: Object) -> str | None:
+    return next((told for reason, told in _waiting(pod) if reason in _HOPELESS), None)
+
+
+def _why_waiting(pod: Object) -> str | None:
+    if found := next((told for reason, told in _waiting(pod) if reason in _PATIENT), None):
+        return found
+    for condition in pod.get("status", {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
+            return f"no node takes it ({str(condition.get('message', '')).rstrip('.')})"
+    return next((told for _, told in _waiting(pod)), None)
+
+
+def _waiting(pod: Object) -> Iterator[tuple[str, str]]:
+    for status in _statuses(pod):
+        waiting: dict[str, Any] | None = status.get("state", {}).get("waiting")
+        if waiting:
+            reason = str(waiting.get("reason", "unknown"))
+            message = str(waiting.get("message") or "").strip().rstrip(".")
+            yield reason, f"{reason}: {message}" if message else reason
+
+
+def _statuses(pod: Object) -> Iterator[Any]:
+    status = pod.get("status", {})
+    yield from status.get("initContainerStatuses") or ()
+    yield from status.get("containerStatuses") or ()
