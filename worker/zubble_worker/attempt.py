@@ -231,7 +231,7 @@ class Attempt:
         if result.verdict is Verdict.PASSED:
             raise JobError("verify_command passes before anything was done, so it proves nothing")
         if result.verdict is Verdict.ERROR:
-            raise JobError(f"verify_command cannot be run in the sandbox (exit code {result.exit_code})")
+            raise JobError(f"verify_command cannot judge the untouched work tree: {result.error}")
         await patiently(lambda: store.set_preflighted(content))
 
     async def _take_up(self, sandbox: Sandbox) -> None:

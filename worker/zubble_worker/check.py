@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import Verdict
 from zubble_queue.contracts.envelope import TaskEnvelope, VerifySpec
-from zubble_queue.contracts.sandbox import VERIFY_DIR, Sandbox, SandboxProvider, SandboxSpec, shell
-from zubble_worker import view
+from zubble_queue.contracts.sandbox import CommandResult, Sandbox, SandboxProvider, SandboxSpec, shell
+from zubble_worker import reward, view
 from zubble_worker.books import snapshot_bytes
 
 _NOT_RUNNABLE = frozenset({126, 127})
@@ -22,14 +22,14 @@ class SandboxChecker:
     """Judges the work tree of one sandbox; the same tree is judged once and the answer kept.
 
     Args:
-        files: Path below /verify to content.
+        files: Path below the check's folder to content.
     """
 
     def __init__(
         self, provider: SandboxProvider, sandbox: Sandbox, envelope: TaskEnvelope, files: Mapping[str, bytes]
     ) -> None:
         self._provider, self._sandbox, self._envelope = provider, sandbox, envelope
-        self._files = {f"{VERIFY_DIR}/{path}": data for path, data in files.items()}
+        self._files = {f"{envelope.verify.folder}/{path}": data for path, data in files.items()}
         self._judged: tuple[str, CheckResult] | None = None
         self._opened = 0
         self.snapshot = b""
@@ -41,7 +41,14 @@ class SandboxChecker:
         try:
             self.snapshot = await self._sandbox.snapshot(max_bytes=snapshot_bytes(self._sandbox.spec))
         except ValueError as too_large:
-            return CheckResult(Verdict.ERROR, None, timed_out=False, output=str(too_large), seconds=0.0)
+            return CheckResult(
+                Verdict.ERROR,
+                None,
+                timed_out=False,
+                output="",
+                seconds=0.0,
+                error=f"Not checked: {too_large}.",
+            )
         finally:
             await self._sandbox.thaw()
         digest = identity.sha256(self.snapshot)
@@ -60,23 +67,64 @@ class SandboxChecker:
             await box.restore(self.snapshot)
             limit = float(self._envelope.verify.timeout_seconds)
             result = await box.exec(shell(self._envelope.task.verify_command, timeout_seconds=limit))
+            judgement = await _judgement(box, result, self._envelope.verify.reward_files)
         finally:
             uses = box.host_uses
             await box.destroy()
-        verdict = Verdict.PASSED if result.ok else Verdict.FAILED
-        if result.exit_code in _NOT_RUNNABLE:
-            verdict = Verdict.ERROR
         printed = (result.stdout + result.stderr).decode("utf-8", "replace")
         return CheckResult(
-            verdict=verdict,
+            verdict=judgement.verdict,
             exit_code=result.exit_code,
             timed_out=result.timed_out,
             output=view.cut(printed, _OUTPUT_CHARS),
             seconds=time.monotonic() - started,
             host_uses=uses,
+            reward=judgement.reward,
+            error=judgement.error,
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    verdict: Verdict
+    reward: float | dict[str, float] | None
+    error: str = ""
+
+
+async def _judgement(box: Sandbox, result: CommandResult, reward_files: Sequence[str]) -> _Judgement:
+    """By the reward file, where there is to be one; else by the exit code."""
+    not_run = ""
+    if result.exit_code in _NOT_RUNNABLE:
+        not_run = f"The check cannot be run in the sandbox (exit code {result.exit_code})."
+    if reward_files:
+        return await _by_reward(box, result, reward_files, not_run)
+    if not_run:
+        return _Judgement(Verdict.ERROR, None, not_run)
+    return _Judgement(Verdict.PASSED, 1.0) if result.ok else _Judgement(Verdict.FAILED, 0.0)
+
+
+async def _by_reward(
+    box: Sandbox, result: CommandResult, reward_files: Sequence[str], not_run: str
+) -> _Judgement:
+    """Of a check that was killed, by its deadline or by the candidate, the last word is not known."""
+    if result.exit_code is None:
+        return _Judgement(Verdict.FAILED, None)
+    try:
+        found = await reward.read(box, reward_files)
+    except reward.RewardMissing as missing:
+        return _Judgement(Verdict.ERROR, None, not_run or str(missing))
+    except reward.NoReward as none:
+        return _Judgement(Verdict.ERROR, None, str(none))
+    return _Judgement(Verdict.PASSED if reward.passes(found) else Verdict.FAILED, found)
+
+
 def _of_the_check(spec: SandboxSpec, verify: VerifySpec, files: Mapping[str, bytes]) -> SandboxSpec:
-    """The agent's sandbox with the check's files, and the network of the check."""
-    return replace(spec, readonly_files=files, network=verify.network, allowed_hosts=verify.allowed_hosts)
+    """The agent's sandbox with the check's files and variables, and the network of the check."""
+    return replace(
+        spec,
+        verify_dir=verify.folder,
+        readonly_files=files,
+        env={**spec.env, **verify.env},
+        network=verify.network,
+        allowed_hosts=verify.allowed_hosts,
+    )

@@ -28,14 +28,14 @@ def compose(
     """The ending as the record holds it; `place` is None where no sandbox was opened."""
     envelope, changed = transcript.job.envelope, saved.changes
     opening = place.opening_seconds if place else 0.0
-    salvage = {"salvage": saved.note} if saved.note else {}
+    notes = {"salvage": saved.note, "check": checked.error if checked else ""}
     return Ending(
         stop=stopped.stop,
         verdict=checked.verdict if checked else Verdict.NOT_RUN,
-        reward=float(checked.passed) if checked else None,
+        reward=checked.reward if checked else None,
         reason=stopped.reason[:1_000],
         report=" ".join(stopped.report.split())[:2_000],
-        evidence={**stopped.evidence, **salvage},
+        evidence={**stopped.evidence, **{name: text for name, text in notes.items() if text}},
         usage=books.usage,
         iterations_used=transcript.step,
         tokens_saved=transcript.tokens_saved,

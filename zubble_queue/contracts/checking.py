@@ -21,6 +21,10 @@ class CheckResult:
     seconds: float
     host_uses: tuple[HostUse, ...] = ()
     """Of the check's own network."""
+    reward: float | dict[str, float] | None = None
+    """What the work is worth: what the check wrote, else 1 or 0 by its exit code; None in error."""
+    error: str = ""
+    """One sentence, where the verdict is error."""
 
     @property
     def passed(self) -> bool:

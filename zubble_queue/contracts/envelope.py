@@ -12,7 +12,8 @@ from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.hosts import AllowedHosts
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.need import Need, sandbox_need
-from zubble_queue.contracts.sandbox import NetworkMode, Strength
+from zubble_queue.contracts.places import Environment, Folder, is_below
+from zubble_queue.contracts.sandbox import VERIFY_DIR, WORK_DIR, NetworkMode, Strength
 from zubble_queue.contracts.task import LoopBudget, TaskInput
 
 ENVELOPE_VERSION: Final = 1
@@ -86,6 +87,16 @@ class SandboxRequest(NetworkRequest):
     backend: str = Field(default="bubblewrap", pattern=POOL_PATTERN)
     min_strength: Strength = "none"
     """Only workers whose probe found the backend that strong are given the task."""
+    image: str | None = Field(default=None, max_length=300, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@+-]*$")
+    """The root file system, by name or digest, as the backend keeps it; None for the backend's own."""
+    work_dir: Folder | None = WORK_DIR
+    """Where commands find the work tree; None for the image's own working directory."""
+    scratch: Annotated[tuple[Folder, ...], Strict(strict=False), Field(max_length=16)] = ()
+    """Further folders, empty at first, that commands may write to; nothing in them is kept or judged."""
+    env: Environment = Field(default_factory=dict, validate_default=True)
+    """For every command, those of the check included."""
+    cpus: float | None = Field(default=None, gt=0, le=1_024, allow_inf_nan=False)
+    """Processor time a second; None for as much as there is."""
     memory_mb: int = Field(default=1_024, ge=16, le=1_048_576)
     work_mb: int = Field(default=256, ge=1, le=1_048_576)
     """Size of the work tree's file system."""
@@ -115,10 +126,20 @@ class VerifySpec(NetworkRequest):
     model_config = _FROZEN
 
     files: Annotated[tuple[FileEntry, ...], Strict(strict=False)] = ()
-    """Mounted read-only at /verify, in the verify sandbox only."""
+    """Mounted read-only at `folder`, in the verify sandbox only."""
+    folder: Folder = VERIFY_DIR
+    env: Environment = Field(default_factory=dict, validate_default=True)
+    """For the check alone, added to that of the sandbox."""
+    reward_files: Annotated[tuple[Folder, ...], Strict(strict=False), Field(max_length=4)] = ()
+    """Where the check writes its reward, below a scratch folder; the first that is there decides: a number,
+    or in *.json also an object of numbers. Without any the exit code decides."""
     timeout_seconds: int = Field(default=120, ge=1, le=3_600)
     location: Literal["copy"] = "copy"
     """`copy`: a fresh sandbox over a frozen copy of the work tree."""
+
+
+def _overlap(one: str, other: str) -> bool:
+    return is_below(one, other) or is_below(other, one)
 
 
 class TaskEnvelope(BaseModel):
@@ -147,8 +168,8 @@ class TaskEnvelope(BaseModel):
     level: Level = "off"
     """Thinking level; decides max tokens per call (Z23)."""
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
-    sandbox: SandboxRequest = SandboxRequest()
-    verify: VerifySpec = VerifySpec()
+    sandbox: SandboxRequest = Field(default_factory=SandboxRequest)
+    verify: VerifySpec = Field(default_factory=VerifySpec)
     verify_each_step: bool = False
     preflight: Literal["off", "once"] = "once"
     """`once`: before the first call the verify command must run and must fail on the untouched tree."""
@@ -165,6 +186,19 @@ class TaskEnvelope(BaseModel):
             raise ValueError(f"task.task_id must be {expected!r}, derived from batch, source_id and repeat")
         if isinstance(self.instructions, str) and len(self.instructions.encode()) > INLINE_BYTES:
             raise ValueError(f"instructions over {INLINE_BYTES} bytes must be a reference")
+        return self
+
+    @model_validator(mode="after")
+    def _keeps_its_folders_apart(self) -> Self:
+        """A reward in the work tree would be the agent's to write."""
+        scratch = self.sandbox.scratch
+        apart = [*scratch, self.verify.folder, self.sandbox.work_dir or WORK_DIR]
+        for at, one in enumerate(apart):
+            if clash := next((other for other in apart[:at] if _overlap(one, other)), None):
+                raise ValueError(f"the folders {clash!r} and {one!r} must not lie in each other")
+        for file in self.verify.reward_files:
+            if not any(is_below(file, folder) and file != folder for folder in scratch):
+                raise ValueError(f"verify.reward_files: {file!r} must be below a folder of sandbox.scratch")
         return self
 
     @property

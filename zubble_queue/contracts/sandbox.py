@@ -68,8 +68,8 @@ class SandboxSpec:
     readonly_files: Mapping[str, bytes] = field(default_factory=dict)
     """Absolute path below `verify_dir` to content; commands cannot change them, but may run them."""
     scratch: tuple[str, ...] = ()
-    """Further folders that begin empty and that commands may write to, `tmp_bytes` for all that share their
-    first part; no part of the work tree. Their files can be read by their absolute path."""
+    """Further folders that begin empty and that commands may write to, `tmp_bytes` each; no part of the work
+    tree. Their files can be read by their absolute path."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Added to the environment of every command."""
     max_life_seconds: float = 7_200.0

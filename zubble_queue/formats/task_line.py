@@ -21,6 +21,7 @@ from zubble_queue.contracts.envelope import (
 )
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.model import estimate_tokens
+from zubble_queue.contracts.sandbox import VERIFY_DIR
 from zubble_queue.contracts.submission import Parcel, TaskDefaults
 from zubble_queue.contracts.task import ACTUATORS, TaskInput
 from zubble_queue.formats.lines import Problems, sentences
@@ -73,7 +74,12 @@ class VerifyLine(BaseModel):
     command: str
     """Shell command, at most 200 characters; exit code 0 means done."""
     files: Files = Field(default_factory=dict)
-    """Mounted read-only at /verify."""
+    """Mounted read-only at `folder`."""
+    folder: str = VERIFY_DIR
+    env: dict[str, str] = Field(default_factory=dict)
+    """Variables for the check alone."""
+    reward_files: Annotated[tuple[str, ...], Strict(strict=False)] = ()
+    """Where the check writes a number, below a folder of `sandbox.scratch`, instead of its exit code."""
     timeout_seconds: int = 120
     location: Literal["copy"] = "copy"
     network: str = "none"
@@ -143,11 +149,8 @@ class Builder:
     def _parts(self, task: TaskLine, checked: _Checked, blobs: dict[str, bytes]) -> dict[str, Any]:
         """What all repeats share."""
         verify = {
+            **task.verify.model_dump(exclude={"command", "files"}),
             "files": checked.entries("verify.files.", task.verify.files, blobs),
-            "timeout_seconds": task.verify.timeout_seconds,
-            "location": task.verify.location,
-            "network": task.verify.network,
-            "allowed_hosts": task.verify.allowed_hosts,
         }
         defaults = self._defaults
         return {
