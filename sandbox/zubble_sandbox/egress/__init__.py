@@ -4,6 +4,15 @@
 PORT for the socket, and adds the environment. `forget` is for the reaper.
 """
 
-from zubble_sandbox.egress.opening import INSIDE_FOLDER, INSIDE_SOCKET, PORT, Egress, forget, open_for
+from zubble_sandbox.egress.opening import (
+    ENV,
+    INSIDE_FOLDER,
+    INSIDE_SOCKET,
+    PORT,
+    Egress,
+    forget,
+    open_for,
+    while_opening,
+)
 
-__all__ = ["INSIDE_FOLDER", "INSIDE_SOCKET", "PORT", "Egress", "forget", "open_for"]
+__all__ = ["ENV", "INSIDE_FOLDER", "INSIDE_SOCKET", "PORT", "Egress", "forget", "open_for", "while_opening"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
-from collections.abc import Mapping
+import stat
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -31,9 +33,9 @@ ENV: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Some programs read only the lower, some only the upper case."""
-_FOLDER_MODE: Final = 0o711
+_PASSABLE_MODE: Final = 0o711
 _SOCKET_MODE: Final = 0o666
-"""Whoever reaches it may connect; to reach it takes the private folder above, or the mount in the sandbox."""
+"""Whoever reaches it may connect; its folders decide about that."""
 _BACKLOG: Final = 64
 
 
@@ -63,14 +65,20 @@ class Egress:
 
 
 async def open_for(
-    spec: SandboxSpec, token: str, *, outside: Outside | None = None, limits: Limits | None = None
+    spec: SandboxSpec,
+    token: str,
+    *,
+    uid: int | None = None,
+    outside: Outside | None = None,
+    limits: Limits | None = None,
 ) -> Egress | None:
     """The way out that a sandbox asks for; None where it asks for no allow-list.
 
     Args:
         spec: Names the hosts and ports.
         token: The sandbox's; names the folder. A later call with the same one takes the place of the first,
-            whose worker is gone.
+            whose worker is gone, with the user of the first.
+        uid: Another user, who has to get to the folder by its path in order to mount it.
         outside: The resolver and network; those of this machine when None.
         limits: What the sandbox can take of its worker.
 
@@ -79,9 +87,10 @@ async def open_for(
     """
     if spec.network != "allowlist":
         return None
-    folder = private_dir(runtime_dir() / "egress") / token
+    folder = _place(token, uid)
     try:
-        listener = _listen(folder)
+        _make(folder, uid)
+        listener = _listen(folder / Path(INSIDE_SOCKET).name)
     except OSError as error:
         _remove(folder)
         raise SandboxUnavailable(f"The egress proxy cannot listen below {folder}: {error}.") from error
@@ -91,15 +100,55 @@ async def open_for(
     return Egress(folder, ENV, tally, asyncio.create_task(proxy.serve(listener)), listener)
 
 
+@contextlib.asynccontextmanager
+async def while_opening(way_out: Egress | None) -> AsyncIterator[Egress | None]:
+    """Close it again when the sandbox that it is for cannot be opened."""
+    try:
+        yield way_out
+    except BaseException:
+        if way_out is not None:
+            await way_out.close()
+        raise
+
+
 def forget(token: str) -> None:
     """Remove what a worker that is gone left of the way out of one of its sandboxes."""
-    _remove(runtime_dir() / "egress" / token)
+    for base in (_private(), _passable()):
+        _remove(base / token)
 
 
-def _listen(folder: Path) -> socket.socket:
-    folder.mkdir(mode=_FOLDER_MODE, exist_ok=True)
-    folder.chmod(_FOLDER_MODE)
-    path = folder / Path(INSIDE_SOCKET).name
+def _private() -> Path:
+    return runtime_dir() / "egress"
+
+
+def _passable() -> Path:
+    """Beside the runtime folder, which lets nobody pass."""
+    return runtime_dir().with_name("zubble-egress")
+
+
+def _place(token: str, uid: int | None) -> Path:
+    passable = _passable()
+    if uid is None and not (passable / token).exists():
+        return private_dir(_private()) / token
+    passable.mkdir(mode=_PASSABLE_MODE, exist_ok=True)
+    info = passable.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
+        raise SandboxUnavailable(f"{passable} must be a folder of this user that no other can change.")
+    return passable / token
+
+
+def _make(folder: Path, uid: int | None) -> None:
+    """Where everybody may pass, nobody but its user may enter; in a private place whoever has it mounted."""
+    if folder.exists():
+        return
+    folder.mkdir(mode=0o700)
+    if uid is None:
+        folder.chmod(_PASSABLE_MODE)
+    else:
+        os.chown(folder, uid, uid)
+
+
+def _listen(path: Path) -> socket.socket:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
