@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -20,14 +21,18 @@ from pydantic import Field
 from zubble_queue.contracts.sandbox import Probe, Sandbox, SandboxSpec
 from zubble_queue.contracts.sandbox_options import SandboxOptions
 from zubble_queue.errors import JobError, SandboxUnavailable
-from zubble_sandbox import commands, egress, probing, tools
+from zubble_sandbox import commands, egress, planning, probing, tools
+from zubble_sandbox.cgroups import Cgroups, NoLimits
 from zubble_sandbox.egress import Egress
-from zubble_sandbox.opening import Plan, adopt_sandbox, memory_file, open_sandbox, reap_orphans
+from zubble_sandbox.opening import adopt_sandbox, open_sandbox, reap_orphans
+from zubble_sandbox.planning import Machine
 from zubble_sandbox.records import Record, Records, runtime_dir
-from zubble_sandbox.supervised import Setup
 from zubble_sandbox.uids import DEFAULT_BASE, DEFAULT_COUNT, UidPool
 
-_RESOLVER: Final = Path("/etc/resolv.conf")
+_ADVICE: Final = (
+    "Start the worker in a group of its own (systemd-run --user --scope -p Delegate=yes zubble worker), or "
+    "name one that was delegated to its user in sandboxes.bubblewrap.cgroup."
+)
 MAX_READONLY_FILES: Final = 400
 """Each needs a descriptor while the sandbox opens; 1,024 is the usual limit of a process."""
 
@@ -41,6 +46,9 @@ class BubblewrapOptions(SandboxOptions):
     """First uid given to the sandboxes of workers that are root."""
     uid_count: int = Field(default=DEFAULT_COUNT, ge=1)
     """How many there are; the most sandboxes that such workers of a machine have open at once."""
+    cgroup: str | None = Field(default=None, pattern=r"^/?[A-Za-z0-9][A-Za-z0-9._@:/-]*$")
+    """A control group below the root of each hierarchy, in which the workers' user may make groups: where it
+    was delegated. Else the worker's own is used, and by root the topmost."""
 
 
 class BubblewrapProvider:
@@ -60,43 +68,50 @@ class BubblewrapProvider:
         options: BubblewrapOptions | None = None,
         *,
         folder: Path | None = None,
-        way_out: Callable[[SandboxSpec, str], Awaitable[Egress | None]] = egress.open_for,
+        way_out: Callable[..., Awaitable[Egress | None]] = egress.open_for,
     ) -> None:
         options = options or BubblewrapOptions()
         self._candidates = None if options.bwrap_file is None else (options.bwrap_file,)
         self._uid_range = (options.uid_base, options.uid_count)
+        self._cgroup = options.cgroup
         self._folder = folder
         self._way_out = way_out
         self._preparing = threading.Lock()
-        self._prepared: _Prepared | None = None
+        self._machine: Machine | None = None
 
     @classmethod
     def from_options(cls, options: BubblewrapOptions) -> BubblewrapProvider:
         return cls(options)
 
     async def probe(self) -> Probe:
-        return await probing.probe(self, self._facts, probing.ISOLATION)
+        return await probing.probe(
+            self, self._facts, probing.ISOLATION, no_limits=self._no_limits, strongest="limits"
+        )
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         _check(spec)
-        ready = self._prepared
-        if ready is None:
-            ready = await asyncio.to_thread(self._prepare)
-        record = Record.new(backend=self.name, spec=spec)
-        async with egress.while_opening(await self._way_out(spec, record.token)) as way_out:
-            with ExitStack() as fds:
-                try:
-                    plan = ready.plan(spec, record, way_out, fds)
-                except OSError as error:
-                    raise SandboxUnavailable(f"A sandbox could not be prepared: {error}.") from error
-                sandbox = await open_sandbox(spec, ready.records, plan)
+        machine = self._machine
+        if machine is None:
+            machine = await asyncio.to_thread(self._prepare)
+        record = machine.recorded(Record.new(backend=self.name, spec=spec), spec)
+        with ExitStack() as kept:
+            held = machine.hold(kept)
+            way_out = await self._way_out(spec, record.token, uid=None if held is None else held.uid)
+            async with egress.while_opening(way_out):
+                with ExitStack() as fds:
+                    try:
+                        plan = machine.plan(spec, record, held, way_out, fds)
+                    except OSError as error:
+                        raise SandboxUnavailable(f"A sandbox could not be prepared: {error}.") from error
+                    plan = replace(plan, after=kept.pop_all().close)
+                    sandbox = await open_sandbox(spec, machine.records, plan)
         sandbox.way_out = way_out
         return sandbox
 
     async def attach(self, handle: str) -> Sandbox:
         records = Records(self._folder or runtime_dir())
         record = await asyncio.to_thread(records.adopt, handle, self.name)
-        sandbox = await adopt_sandbox(records, record, _setup)
+        sandbox = await adopt_sandbox(records, record, planning.setup)
         sandbox.way_out = await self._way_out(sandbox.spec, record.token)
         return sandbox
 
@@ -104,77 +119,36 @@ class BubblewrapProvider:
         records = Records(self._folder or runtime_dir())
         return await asyncio.to_thread(reap_orphans, records, self.name, keep_owners)
 
-    def _prepare(self) -> _Prepared:
+    def _prepare(self) -> Machine:
         with self._preparing:
-            if self._prepared is None:
+            if self._machine is None:
                 records = Records(self._folder or runtime_dir())
                 uids = UidPool(runtime_dir() / "uids", *self._uid_range) if os.geteuid() == 0 else None
-                self._prepared = _Prepared(tools.find(self._candidates, uids), records, uids)
-            return self._prepared
+                found = tools.find(self._candidates, uids)
+                self._machine = Machine(found, records, uids, *_cgroups(self._cgroup))
+            return self._machine
 
     def _facts(self) -> dict[str, str]:
-        assert self._prepared is not None
-        found, base, count = self._prepared.tools, *self._uid_range
+        assert self._machine is not None
+        found, base, count = self._machine.tools, *self._uid_range
+        cgroups = self._machine.cgroups
         return {
             "bwrap": f"{found.version} {found.bwrap}",
-            "user": "the worker's" if self._prepared.uids is None else f"one of {base} to {base + count - 1}",
-            "limits": "rlimits (degraded)",
+            "user": "the worker's" if self._machine.uids is None else f"one of {base} to {base + count - 1}",
+            "limits": "rlimits (degraded)" if cgroups is None else f"cgroup v{cgroups.memory.version}",
         }
 
-
-class _Prepared:
-    """A machine on which a trial has worked."""
-
-    def __init__(self, found: tools.Tools, records: Records, uids: UidPool | None) -> None:
-        self.tools, self.records, self.uids = found, records, uids
-
-    def plan(self, spec: SandboxSpec, record: Record, way_out: Egress | None, fds: ExitStack) -> Plan:
-        """Descriptors for the new process are opened into `fds`."""
-
-        def given(data: bytes, name: str) -> int:
-            fd = memory_file(data, name)
-            fds.callback(os.close, fd)
-            return fd
-
-        placed = commands.placed_files(spec, _resolver(spec))
-        files = [(path, given(data, "file")) for path, data in placed.items()]
-        seccomp_fd = given(self.tools.filter, "filter")
-        egress_fds = () if way_out is None else (_folder(way_out.folder, fds),)
-        options = commands.bwrap_options(spec, self.tools.roots, files, seccomp_fd, *egress_fds)
-        args_fd = given(commands.nul_separated(options), "args")
-        box_fd = self.tools.open_box()
-        fds.callback(os.close, box_fd)
-        held = None if self.uids is None else self.uids.take()
-        return Plan(
-            record=record,
-            setup=_setup(spec),
-            argv=lambda arguments: self.tools.command_line(args_fd, box_fd, arguments, held),
-            pass_fds=(args_fd, seccomp_fd, box_fd, *egress_fds, *(fd for _, fd in files)),
-            kept_fds=() if held is None or not spec.linger_seconds else (held.lock_fd,),
-            after=held.give_back if held is not None else lambda: None,
-        )
+    def _no_limits(self) -> str:
+        assert self._machine is not None
+        return self._machine.no_limits
 
 
-def _setup(spec: SandboxSpec) -> Setup:
-    env, forward = commands.environment(spec), (0, "")
-    if spec.network == "allowlist":
-        env, forward = {**env, **egress.ENV}, (egress.PORT, egress.INSIDE_SOCKET)
-    return Setup("namespace", commands.folders(spec), env, forward=forward)
-
-
-def _folder(path: Path, fds: ExitStack) -> int:
-    """A descriptor to mount it by: as another user, the path to it leads nowhere."""
-    fd = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    fds.callback(os.close, fd)
-    return fd
-
-
-def _resolver(spec: SandboxSpec) -> bytes:
-    """How the host looks names up, where the sandbox has its network."""
+def _cgroups(folder: str | None) -> tuple[Cgroups | None, str]:
+    """What was found, or why there are none, with what to do about it."""
     try:
-        return _RESOLVER.read_bytes() if spec.network == "open" else b""
-    except OSError:
-        return b""
+        return Cgroups.find(folder), ""
+    except NoLimits as reason:
+        return None, f"Limits hold for each process only. {reason} {_ADVICE}"
 
 
 def _check(spec: SandboxSpec) -> None:

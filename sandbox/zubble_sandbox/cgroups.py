@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from zubble_queue.contracts.sandbox import MIB
-from zubble_sandbox import groups, hierarchies
+from zubble_sandbox import box, commands, groups, hierarchies
 from zubble_sandbox.groups import Group
 from zubble_sandbox.hierarchies import write, write_if_there
 from zubble_sandbox.records import new_token
@@ -135,12 +135,16 @@ class Cgroups:
         kill = unified if unified in usable else None
         return cls(memory=by_name["memory"], pids=by_name["pids"], cpu=by_name.get("cpu"), kill=kill)
 
+    def folders(self, token: str, limits: Limits) -> tuple[Path, ...]:
+        """What `make` makes."""
+        used = {self.memory, self.pids, self.kill, self.cpu if limits.cpus is not None else None}
+        return tuple(sorted(place.folder / token for place in used if place is not None))
+
     def make(self, token: str, limits: Limits) -> Group:
         """A new group without anybody in it. Raises OSError, and leaves nothing behind then."""
         if limits.cpus is not None and self.cpu is None:
             raise OSError("processor time cannot be limited here: there is no controller for it")
-        used = {self.memory, self.pids, self.kill, self.cpu if limits.cpus is not None else None}
-        folders = tuple(sorted(place.folder / token for place in used if place is not None))
+        folders = self.folders(token, limits)
         try:
             for folder in folders:
                 folder.mkdir()
@@ -193,7 +197,11 @@ def _limit_cpu(folder: Path, version: int, cpus: float) -> None:
 def _run_trial(group: Group, output: int) -> int:
     """Its return code. The children it leaves are the group's to end."""
     process = subprocess.Popen(
-        groups.enter(group.folders, [sys.executable, "-I", "-S", "-c", _TRIAL]),
+        commands.entered(
+            str(box.binary()),
+            [sys.executable, "-I", "-S", "-c", _TRIAL],
+            groups=map(str, group.folders),
+        ),
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

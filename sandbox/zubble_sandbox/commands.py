@@ -163,6 +163,10 @@ def bwrap_argv(bwrap: str, args_fd: int, program: Sequence[str]) -> list[str]:
     return [bwrap, "--args", str(args_fd), "--", *program]
 
 
-def as_user(program: str, uid: int, argv: Sequence[str]) -> list[str]:
-    """Give up root for good before a program starts, by zubble-box."""
-    return [program, "enter", "--uid", str(uid), "--", *argv]
+def entered(
+    box: str, argv: Sequence[str], *, uid: int | None = None, groups: Iterable[str] = ()
+) -> list[str]:
+    """Join control groups and give up root for good before a program starts, by zubble-box."""
+    joined = [option for folder in groups for option in ("--cgroup", folder)]
+    become = [] if uid is None else ["--uid", str(uid)]
+    return [box, "enter", *joined, *become, "--", *argv] if joined or become else [*argv]

@@ -1,4 +1,4 @@
-"""One sandbox's control groups: going in, counting, killing everybody, removing them."""
+"""One sandbox's control groups: counting, killing everybody, removing them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,6 @@ from zubble_sandbox.hierarchies import write, write_if_there
 END_SECONDS: Final = 2.0
 """How long the processes of a killed group may take to be gone."""
 _POLL_SECONDS: Final = 0.005
-_ENTER: Final = 'while [ "$1" != -- ]; do echo $$ >"$1/cgroup.procs" || exit 1; shift; done; shift; exec "$@"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +30,6 @@ class Group:
         """How many so far. Raises OSError when the group is gone."""
         words = self.oom_file.read_text().split()
         return int(words[words.index("oom_kill") + 1])
-
-
-def enter(folders: Iterable[Path], program: Sequence[str]) -> list[str]:
-    """The command line that goes into groups and becomes the program there."""
-    return ["/bin/sh", "-c", _ENTER, "enter", *map(str, folders), "--", *program]
 
 
 def end(folders: Iterable[Path]) -> bool:

@@ -8,14 +8,15 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import egress, notes, spawner, wire
+from zubble_sandbox import egress, groups, notes, spawner, wire
 from zubble_sandbox.channel import Channel
+from zubble_sandbox.groups import Group
 from zubble_sandbox.line import LineLost, SocketLine
 from zubble_sandbox.records import Record, Records, kill_marked, marked
 from zubble_sandbox.removal import remove_folder
@@ -35,10 +36,12 @@ class Plan:
     argv: Callable[[Sequence[str]], Sequence[str]]
     """Makes the command line from the arguments of zubble-box."""
     pass_fds: Sequence[int]
-    after: Callable[[], object]
+    after: Callable[[], object] = lambda: None
     """Called once, after the last process has ended or when nothing could be started."""
     kept_fds: Sequence[int] = ()
     """Locks: the supervisor of a sandbox that may outlive its worker holds them until its end."""
+    make_group: Callable[[], Group] | None = None
+    """Makes the control groups that the record names; None without any."""
 
 
 async def open_sandbox(spec: SandboxSpec, records: Records, plan: Plan) -> SupervisedSandbox:
@@ -47,7 +50,8 @@ async def open_sandbox(spec: SandboxSpec, records: Records, plan: Plan) -> Super
     try:
         channel = await box.start(plan)
         handle = plan.record.token if plan.record.linger_seconds else None
-        return await SupervisedSandbox.begin(spec, plan.setup, channel, box.end, handle)
+        setup = replace(plan.setup, oom=box.oom)
+        return await SupervisedSandbox.begin(spec, setup, channel, box.end, handle)
     except (SandboxUnavailable, LineLost, OSError, TimeoutError) as error:
         reason = box.complaint() or str(error) or "it did not answer"
         await box.end()
@@ -88,18 +92,22 @@ class _Box:
         self._channel: Channel | None = None
         self._fds = contextlib.ExitStack()
         self._output: int | None = None
+        self.oom = ""
+        """The descriptor, in the supervisor, of what counts its processes killed for memory."""
 
     async def start(self, plan: Plan) -> Channel:
         self._records.add(self._record)
         self._output = memory_file(b"", "output")
         self._fds.callback(os.close, self._output)
         with contextlib.ExitStack() as passed:
+            oom_fds = () if plan.make_group is None else (_oom_counter(plan.make_group(), passed),)
+            self.oom = "".join(map(str, oom_fds))
             control, ours = self._listen(passed) if self._record.linger_seconds else _pair(passed)
             kept = [option for fd in plan.kept_fds for option in ("--keep", str(fd))]
             launch = spawner.Launch(
                 argv=plan.argv(("supervise", *control, *kept, self._record.token)),
                 output_fd=self._output,
-                pass_fds=(int(control[1]), *plan.kept_fds, *plan.pass_fds),
+                pass_fds=(int(control[1]), *oom_fds, *plan.kept_fds, *plan.pass_fds),
             )
             self._process = await spawner.start(launch)
             line = await (SocketLine.over(ours) if ours else self._connect())
@@ -142,6 +150,8 @@ class _Box:
             else:
                 await asyncio.to_thread(end_marked, self._record.token)
         finally:
+            if self._record.groups:
+                await asyncio.to_thread(groups.end, map(Path, self._record.groups))
             self._fds.close()
             self._after()
             self._records.remove(self._record.token)
@@ -154,6 +164,12 @@ class _Box:
             await process.wait()
             await asyncio.to_thread(kill_until_gone, self._record.token)
         process.close()
+
+
+def _oom_counter(group: Group, passed: contextlib.ExitStack) -> int:
+    fd = os.open(group.oom_file, os.O_RDONLY | os.O_CLOEXEC)
+    passed.callback(os.close, fd)
+    return fd
 
 
 def _pair(passed: contextlib.ExitStack) -> tuple[Sequence[str], socket.socket]:
@@ -182,6 +198,7 @@ def reap_orphans(records: Records, backend: str, keep_owners: frozenset[str]) ->
         if record.linger_seconds:
             _tell_to_leave(records.socket(record.token))
         alive = end_marked(record.token) if record.linger_seconds else kill_until_gone(record.token)
+        alive = groups.end(map(Path, record.groups)) or alive
         try:
             found += remove_folder(record.folder) or alive
         except OSError:  # something inside cannot be removed yet: the next try will have to

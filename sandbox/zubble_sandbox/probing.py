@@ -21,9 +21,21 @@ ISOLATION: Final[Mapping[str, str]] = {
 
 
 async def probe(
-    provider: SandboxProvider, facts: Callable[[], Mapping[str, str]], checks: Mapping[str, str]
+    provider: SandboxProvider,
+    facts: Callable[[], Mapping[str, str]],
+    checks: Mapping[str, str],
+    no_limits: Callable[[], str] = lambda: "",
+    strongest: Strength = "namespaces",
 ) -> Probe:
-    """Open a sandbox, run the checks in it, and report; isolated when there were some and all held."""
+    """Open a sandbox, run the checks in it, and report; isolated when there were some and all held.
+
+    Args:
+        provider: What to probe.
+        facts: Asked once a sandbox was open.
+        checks: Fact to a shell command that succeeds where it holds.
+        no_limits: Why its limits do not hold for a sandbox as a whole; empty when they do.
+        strongest: What it is when all holds.
+    """
     spec = SandboxSpec(
         name="probe", owner=f"probe-{os.getpid()}", work_bytes=MIB, tmp_bytes=MIB, max_life_seconds=60
     )
@@ -42,7 +54,10 @@ async def probe(
         problems.append("Nothing is isolated here: for commands that are not trusted, use bubblewrap.")
     found = {**facts(), **{fact: "yes" if holds else "no" for fact, holds in held.items()}}
     isolated = bool(held) and not problems
-    strength: Strength = "namespaces" if isolated else "none"
+    strength: Strength = strongest if isolated else "none"
+    if isolated and (lacking := no_limits()):
+        problems.append(lacking)
+        strength = "namespaces"
     return Probe(provider.name, True, isolated, strength, tuple(problems), found)
 
 

@@ -76,6 +76,8 @@ class Record:
     """How long it may outlive its worker."""
     note: str = ""
     """Of its spec, where it may: see `notes`."""
+    groups: tuple[str, ...] = ()
+    """Its control groups, to be removed with it."""
 
     @classmethod
     def new(cls, *, backend: str, spec: SandboxSpec, folder: str | None = None) -> Self:
@@ -91,6 +93,12 @@ class Record:
             linger_seconds=spec.linger_seconds,
             note=notes.note(spec) if lingers else "",
         )
+
+    @classmethod
+    def read(cls, data: bytes) -> Self:
+        """What was written. Raises TypeError, ValueError for what is no record."""
+        values = dict(json.loads(data))
+        return cls(**{**values, "groups": tuple(values.get("groups", ()))})
 
     @property
     def orphaned(self) -> bool:
@@ -154,7 +162,7 @@ class Records:
 
     def _read(self, token: str) -> Record | None:
         with contextlib.suppress(OSError, ValueError, TypeError):
-            return Record(**json.loads(self._path(token).read_bytes()))
+            return Record.read(self._path(token).read_bytes())
         return None
 
     def _make_ours(self, record: Record) -> Record:

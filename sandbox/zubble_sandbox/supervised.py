@@ -51,6 +51,8 @@ class Setup:
     """Name in absolute paths (work, tmp, verify) to the folder as the supervisor sees it."""
     env: Mapping[str, str]
     """The sandbox's own small environment."""
+    grouped: bool = False
+    """Whether a control group limits memory and processes of all together, in place of each one's rlimits."""
     limits: bool = True
     """Whether every command gets the spec's limits as rlimits; `tree` has that of open files only."""
     oom: str = ""
@@ -67,10 +69,10 @@ class Setup:
         capped = self.limits and self.mode == "namespace"
         numbers = (
             spec.max_life_seconds,
-            spec.pids if capped else 0,
+            spec.pids if capped and not self.grouped else 0,
             spec.open_files,
             spec.work_bytes if capped else 0,
-            spec.memory_bytes if capped else 0,
+            spec.memory_bytes if capped and not self.grouped else 0,
             max(spec.linger_seconds, self.linger_seconds),
             int(spec.background),
         )

@@ -49,14 +49,15 @@ class Tools:
         return os.open(self.box, os.O_RDONLY | os.O_CLOEXEC)
 
     def command_line(
-        self, args_fd: int, box_fd: int, arguments: Sequence[str], held: HeldUid | None
+        self,
+        args_fd: int,
+        program: Sequence[str],
+        held: HeldUid | None,
+        groups: Sequence[str] = (),
     ) -> list[str]:
-        """Start our program in a sandbox, as another user when we are root."""
-        program = (f"/proc/self/fd/{box_fd}", *arguments)
-        return self.as_held(commands.bwrap_argv(self.bwrap, args_fd, program), held)
-
-    def as_held(self, argv: list[str], held: HeldUid | None) -> list[str]:
-        return argv if held is None else commands.as_user(self.box, held.uid, argv)
+        """Start a program in a sandbox, in its control groups and as another user when we are root."""
+        argv = commands.bwrap_argv(self.bwrap, args_fd, program)
+        return commands.entered(self.box, argv, uid=None if held is None else held.uid, groups=groups)
 
 
 def find(candidates: Sequence[str] | None, uids: UidPool | None) -> Tools:
@@ -109,7 +110,7 @@ def _complaint(tools: Tools, uids: UidPool | None) -> str | None:
         if held is not None:
             stack.callback(held.give_back)
         shell = ("/bin/sh", "-c", _TRIAL)
-        argv = tools.as_held(commands.bwrap_argv(tools.bwrap, args_fd, shell), held)
+        argv = tools.command_line(args_fd, shell, held)
         try:
             done = subprocess.run(
                 argv,

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from zubble_queue.contracts.sandbox import MIB
-from zubble_sandbox import groups
+from zubble_sandbox import box, commands, groups
 from zubble_sandbox.cgroups import Cgroups, Limits, NoLimits
 from zubble_sandbox.records import new_token
 
@@ -38,7 +38,9 @@ def make(cgroups):
 
 
 def start(group, code: str, **options) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(groups.enter(group.folders, [sys.executable, "-I", "-S", "-c", code]), **options)
+    program = [sys.executable, "-I", "-S", "-c", code]
+    argv = commands.entered(str(box.binary()), program, groups=map(str, group.folders))
+    return subprocess.Popen(argv, **options)
 
 
 def test_memory_of_several_processes_is_added_up(make):

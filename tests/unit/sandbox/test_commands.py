@@ -64,8 +64,10 @@ def test_no_word_of_a_task_is_an_option():
 def test_the_program_stands_behind_two_dashes():
     argv = commands.bwrap_argv("/usr/bin/bwrap", 5, ("--bind", "/", "/"))
     assert argv == ["/usr/bin/bwrap", "--args", "5", "--", "--bind", "/", "/"]
-    dropped = commands.as_user("zubble-box", 60_001, argv)
-    assert dropped == ["zubble-box", "enter", "--uid", "60001", "--", *argv]
+    assert commands.entered("zubble-box", argv) == argv
+    entered = commands.entered("zubble-box", argv, uid=60_001, groups=("/g/a", "/g/b"))
+    joining = ["--cgroup", "/g/a", "--cgroup", "/g/b", "--uid", "60001", "--"]
+    assert entered == ["zubble-box", "enter", *joining, *argv]
 
 
 def test_options_are_separated_by_nul():
