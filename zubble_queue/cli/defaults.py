@@ -64,6 +64,7 @@ def task_defaults(
         sandbox=sandbox_request(sandbox, network, allow_hosts).model_copy(
             update={"min_strength": min_strength or "none"}
         ),
+        network_said=network is not None or bool(allow_hosts),
         repeats=repeats,
         memory=memory or "write",  # type: ignore[arg-type]  # checked above
         pool=pool or "default",

@@ -21,6 +21,8 @@ class TaskDefaults:
     temperature: float = 0.0
     budget: LoopBudget = field(default_factory=LoopBudget)
     sandbox: SandboxRequest = field(default_factory=SandboxRequest)
+    network_said: bool = False
+    """Whether the flags name a network; a format with another default keeps that where they do not."""
     repeats: int = 1
     memory: MemoryMode = "write"
     pool: str = "default"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, Final, NoReturn, cast
@@ -21,14 +21,25 @@ _GZIP_MAGIC: Final = b"\x1f\x8b"
 
 
 class Problems:
-    """Collects every problem of a file, one sentence each, before anything is made of it."""
+    """Collects every problem of a file or folder, one sentence each, before anything is made of it.
 
-    def __init__(self, path: Path) -> None:
+    Args:
+        path: The file or folder.
+        where: Names the place of a number; the lines of a file by default.
+    """
+
+    def __init__(self, path: Path, where: Callable[[int], str] | None = None) -> None:
         self.path = path
+        self._where = where
         self._sentences: list[str] = []
 
-    def add(self, line: int, text: str) -> None:
-        self._sentences.append(f"{self.path.name} line {line}: {text}")
+    def place(self, number: int) -> str:
+        """As in `line 3`."""
+        return self._where(number) if self._where else f"line {number}"
+
+    def add(self, number: int, text: str) -> None:
+        place = self.place(number)
+        self._sentences.append(f"{place if self._where else f'{self.path.name} {place}'}: {text}")
 
     def add_invalid(self, line: int, invalid: ValidationError) -> None:
         for text in sentences(invalid):

@@ -133,7 +133,7 @@ class Builder:
         """The task's parcels, one per repeat; none when something is wrong with it."""
         first = self._lines.setdefault(task.id, number)
         if first != number:
-            self._problems.add(number, f"id: {task.id!r} is already used on line {first}.")
+            self._problems.add(number, f"id: {task.id!r} is already used by {self._problems.place(first)}.")
             return []
         checked = _Checked(list(_problems(task)), self._contents)
         blobs: dict[str, bytes] = {}

@@ -182,7 +182,7 @@ def test_every_problem_of_every_line_is_named_at_once(written):
         "tasks.jsonl line 5: verify.command: is missing.",
         "tasks.jsonl line 6: not valid JSON: NaN is not JSON.",
         "tasks.jsonl line 7: not valid JSON: the text is not UTF-8.",
-        "tasks.jsonl line 8: id: 'a' is already used on line 1.",
+        "tasks.jsonl line 8: id: 'a' is already used by line 1.",
     )
 
 
