@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +12,10 @@ from typing import NoReturn
 
 import hypothesis
 import pytest
+
+ROOT = Path(__file__).parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))  # the benchmarks lie beside the product, and not in it
 
 _FOLDERS = {
     "HOME": "home",
@@ -51,6 +57,19 @@ def missing_part() -> Callable[[str], NoReturn]:
 def full_sizes() -> bool:
     """Whether slow tests run at their full sizes (script/test-all)."""
     return _FULL_SIZES
+
+
+@pytest.fixture(scope="session")
+def docker_engine(missing_part):
+    """A Docker engine of our own, with two small images; what uses it is slow."""
+    from benchmarks.docker_engine import NoEngine, running
+
+    with contextlib.ExitStack() as ending:
+        try:
+            engine = ending.enter_context(running())
+        except NoEngine as missing:
+            missing_part(str(missing))
+        yield engine
 
 
 @pytest.fixture(autouse=True)

@@ -25,6 +25,14 @@ KNOWN_GAPS: Final[Mapping[tuple[str, str], str]] = {
         "local",
         "further_folders_are_empty_and_writable_and_no_part_of_the_work_tree",
     ): "local has no file system of its own",
+    ("attached", "read_only_files_cannot_be_changed"): "commands run as the user that owns them",
+    ("attached", "a_full_work_tree_refuses_and_keeps_what_it_had"): "the container's sizes are its affair",
+    ("attached", "the_number_of_processes_is_limited"): "the container's limits are its affair",
+    ("attached", "the_files_of_a_check_may_lie_elsewhere"): "the container's folders are its affair",
+    (
+        "attached",
+        "further_folders_are_empty_and_writable_and_no_part_of_the_work_tree",
+    ): "the container's folders are its affair",
 }
 """(backend, promise) to the reason why it is not kept."""
 

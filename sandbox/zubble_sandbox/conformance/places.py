@@ -17,6 +17,7 @@ async def commands_find_the_work_tree_where_the_spec_says(provider: SandboxProvi
         assert await output(sandbox, "pwd; echo made >made; echo $ZUBBLE_WORK") == f"{_APP}\n{_APP}\n"
         for path in ("made", f"{_APP}/made", "/work/made"):
             assert await sandbox.read(path) == b"made\n"
+        for path in ("made", f"{_APP}/made"):
             assert await output(sandbox, f"cat {path}") == "made\n"
         await sandbox.write("given/file", b"given")
         assert await output(sandbox, f"cat {_APP}/given/file") == "given"

@@ -144,8 +144,11 @@ class Engine:
 
         return (await self._ask("read a log", logs)).decode(errors="replace").strip()
 
+    async def rename(self, container: str, name: str) -> None:
+        await self._ask("rename a container", lambda api: api.rename(container, name))
+
     async def labelled(self, label: str) -> Sequence[Mapping[str, Any]]:
-        """All containers with a label, ended ones too."""
+        """All containers with a label, or with `label=value`; ended ones too."""
         return await self._ask(
             "list containers", lambda api: api.containers(all=True, filters={"label": label})
         )

@@ -11,7 +11,7 @@ from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.egress import Egress
 from zubble_sandbox.engine.api import Engine, EngineRefused
 from zubble_sandbox.engine.containers import BOX, RELAY_USER, SOCKET, Config
-from zubble_sandbox.engine.labels import Record
+from zubble_sandbox.engine.labels import Record, Worker
 from zubble_sandbox.line import Line, LineLost
 from zubble_sandbox.secret import introduce
 
@@ -25,37 +25,44 @@ class Container:
 
     Args:
         engine: Where it is.
-        record: Its name, and the secret that opens its supervisor.
+        record: Its token, and the secret that opens its supervisor.
         way_out: Its proxy, which ends with it.
     """
 
     def __init__(self, engine: Engine, record: Record, way_out: Egress | None = None) -> None:
         self._engine, self._record, self._way_out = engine, record, way_out
+        self._name = Worker.this().name_of(record.token)
         self._creating: asyncio.Future[str] | None = None
 
     async def create(self, config: Config, archives: Mapping[str, bytes]) -> None:
         """Create it and fill its volumes: folder to tar. Raises SandboxUnavailable."""
-        self._creating = self._engine.create(self._record.token, config)
+        self._creating = self._engine.create(self._name, config)
         await asyncio.shield(self._creating)
         for folder, archive in archives.items():
-            await self._engine.put(self._record.token, folder, archive)
+            await self._engine.put(self._name, folder, archive)
+
+    async def adopt(self, container: str) -> None:
+        """Make one ours that is there. Raises SandboxUnavailable."""
+        await self._engine.rename(container, self._name)
+        self._creating = asyncio.get_running_loop().create_future()
+        self._creating.set_result(container)
 
     async def content(self, folder: str, *, max_bytes: int) -> bytes | None:
         """The tar of a folder of its image; None when there is no such folder. Raises ValueError."""
         try:
-            return await self._engine.get(self._record.token, folder, max_bytes=max_bytes)
+            return await self._engine.get(self._name, folder, max_bytes=max_bytes)
         except EngineRefused as refused:
             if refused.not_found:
                 return None
             raise
 
     async def start(self) -> None:
-        await self._engine.start(self._record.token)
+        await self._engine.start(self._name)
 
     async def connect(self) -> Line:
         """A line to its supervisor. Raises LineLost where another try may help, else SandboxUnavailable."""
         try:
-            line = await self._engine.run(self._record.token, (BOX, "relay", SOCKET), user=RELAY_USER)
+            line = await self._engine.run(self._name, (BOX, "relay", SOCKET), user=RELAY_USER)
         except EngineRefused as refused:
             if refused.not_found or refused.status == _CONFLICT:
                 raise SandboxUnavailable(await self._fate()) from refused
@@ -86,12 +93,12 @@ class Container:
             await creating
         for _ in range(_REMOVE_TRIES):
             with contextlib.suppress(SandboxUnavailable):
-                await self._engine.remove(self._record.token)
+                await self._engine.remove(self._name)
                 return
             await asyncio.sleep(_REMOVE_PAUSE_SECONDS)
 
     async def _fate(self) -> str:
-        found = await self._engine.state(self._record.token)
+        found = await self._engine.state(self._name)
         if found is None:
             return "The container is gone: somebody removed it."
         state: Mapping[str, Any] = found["State"]
@@ -99,5 +106,5 @@ class Container:
             return "The container runs, but its supervisor does not answer."
         if state.get("OOMKilled"):
             return "The sandbox as a whole used up its memory, and its supervisor was killed."
-        said = state.get("Error") or await self._engine.complaint(self._record.token)
+        said = state.get("Error") or await self._engine.complaint(self._name)
         return f"The container ended with exit code {state.get('ExitCode')}{f': {said}' if said else ''}."

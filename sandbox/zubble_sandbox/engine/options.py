@@ -40,8 +40,11 @@ class AttachedOptions(SandboxOptions):
 
     allow: Words = ()
     """Which containers and pods a task may name, as patterns such as `dev-*` and `team-a/*`."""
-    work: str = Field(default="/work", pattern=_INSIDE)
-    """The folder inside that is the work tree; it must be there, and what is in it is worked on."""
+    container: str | None = None
+    """For tasks that name none; allowed without being listed."""
+    work: str | None = Field(default=None, pattern=_INSIDE)
+    """The folder inside that is the work tree, in place of the one the task names. It must be there, and what
+    is in it is worked on."""
     tools: str = Field(default="/tmp", pattern=_INSIDE)  # noqa: S108 - in the container
     """The folder inside below which the supervisor, scratch files and verify files are put for the time."""
     user: str = Field(default="", pattern=r"^[A-Za-z0-9._-]*(:[A-Za-z0-9._-]+)?$")

@@ -2,24 +2,85 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import itertools
+from dataclasses import replace
 
 import pytest
 
-from zubble_queue.contracts.sandbox import SandboxProvider
+from benchmarks.docker_engine import TOOLS_IMAGE
+from zubble_sandbox.attached import AttachedProvider
 from zubble_sandbox.bubblewrap import BubblewrapProvider
+from zubble_sandbox.docker_engine import DockerProvider
+from zubble_sandbox.engine.options import AttachedOptions, DockerOptions
 from zubble_sandbox.local import LocalProvider
 
-PROVIDERS = {"local": LocalProvider, "bubblewrap": BubblewrapProvider}
+LEAST_FREE_MB = 100
+BACKENDS = (
+    *("local", "bubblewrap"),
+    *(pytest.param(name, marks=pytest.mark.slow) for name in ("docker", "attached")),
+)
 
 
-@pytest.fixture(params=sorted(PROVIDERS))
-async def provider(request) -> SandboxProvider:
-    provider = PROVIDERS[request.param]()
-    probe = await provider.probe()
-    if not probe.available:
-        reason = f"{request.param} is not available: {'; '.join(probe.problems)}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+class InFreshContainers:
+    """The provider `attached`, with a new container for every sandbox: the promises are about one's own."""
+
+    name = AttachedProvider.name
+
+    def __init__(self, host, client, folder) -> None:
+        self._host, self._client = host, client
+        self._provider = AttachedProvider(AttachedOptions(host=host, allow=("dev-*",)), folder=folder)
+        self._numbers = itertools.count(1)
+        self.made: list[str] = []
+
+    @property
+    def options(self) -> AttachedOptions:
+        """For a worker of its own, which has a container of its own."""
+        return AttachedOptions(host=self._host, container=self._container())
+
+    async def open(self, spec):
+        return await self._provider.open(replace(spec, container=self._container()))
+
+    def __getattr__(self, name):
+        return getattr(self._provider, name)
+
+    def _container(self) -> str:
+        name = f"dev-{next(self._numbers)}"
+        self._client.create_container(
+            TOOLS_IMAGE,
+            name=name,
+            command=["/bin/sh", "-c", "mkdir -p /tmp /work /app/code; while :; do sleep 1000; done"],
+            host_config=self._client.create_host_config(network_mode="none"),
+        )
+        self.made.append(name)
+        self._client.start(name)
+        return name
+
+
+@pytest.fixture(params=BACKENDS)
+async def provider(request, missing_part):
+    with contextlib.ExitStack() as ending:
+        provider = make(request, ending)
+        probe = await provider.probe()
+        if not probe.available:
+            missing_part(f"{request.param} is not available: {'; '.join(probe.problems)}")
+        yield provider
+
+
+def make(request, ending):
+    if request.param == "local":
+        return LocalProvider()
+    if request.param == "bubblewrap":
+        return BubblewrapProvider()
+    engine = request.getfixturevalue("docker_engine")
+    if request.param == "docker":
+        provider = DockerProvider(
+            DockerOptions(host=engine.host, image=TOOLS_IMAGE, min_free_mb=LEAST_FREE_MB)
+        )
+        ending.callback(provider.close)
+        return provider
+    client = engine.client()
+    ending.callback(client.close)
+    provider = InFreshContainers(engine.host, client, None)
+    ending.callback(lambda: [client.remove_container(name, force=True, v=True) for name in provider.made])
     return provider

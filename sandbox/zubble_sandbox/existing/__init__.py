@@ -1,0 +1,1 @@
+"""Going into containers and pods that somebody else made, and leaving them as they were."""
