@@ -9,7 +9,6 @@ from typing import Final
 
 from zubble_queue.artifacts import ArtifactStore, reference
 from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
-from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission, SubmitReport
 from zubble_queue.errors import BadInput, CannotStart, InfraError, UnknownName
 from zubble_queue.stores.codec import Letter, micro_usd
@@ -56,7 +55,7 @@ class Dispatcher:
         if dry_run:
             created = len(new)
         else:
-            created = await self._create(submission.batch, new, new_letters, progress)
+            created = await self._create(submission, new, new_letters, progress)
         return SubmitReport(
             batch=submission.batch.name,
             total=len(submission.parcels),
@@ -105,17 +104,17 @@ class Dispatcher:
 
     async def _create(
         self,
-        batch: BatchInfo,
+        submission: Submission,
         parcels: Sequence[Parcel],
         letters: Sequence[Letter],
         progress: Progress | None,
     ) -> int:
+        batch = submission.batch
         blobs = {ref: data for parcel in parcels for ref, data in parcel.blobs.items()}
         steps = _Steps(len(blobs) + len(parcels), progress)
         await self._keep(list(blobs.values()), steps)
-        if not await self._store.create_batch(batch) and batch.max_spend_usd is not None:
-            ceiling = micro_usd(batch.max_spend_usd)
-            await self._store.set_ceiling("batch", batch.name, ceiling, batch.on_ceiling)
+        if not await self._store.create_batch(batch):
+            await self._change(submission)
         created = 0
         for at in range(0, len(letters), CHUNK):
             page = letters[at : at + CHUNK]
@@ -123,6 +122,15 @@ class Dispatcher:
             steps.done(len(page))
         await self._store.open_batch(batch.name)
         return created
+
+    async def _change(self, submission: Submission) -> None:
+        """What was said about a batch that is there already counts from now on; the rest stays as it is."""
+        batch = submission.batch
+        if batch.max_spend_usd is not None:
+            ceiling = micro_usd(batch.max_spend_usd)
+            await self._store.set_ceiling("batch", batch.name, ceiling, batch.on_ceiling)
+        if submission.tuned:
+            await self._store.tune_batch(batch.name, **submission.tuned)
 
     async def _keep(self, blobs: Sequence[bytes], steps: _Steps) -> None:
         try:

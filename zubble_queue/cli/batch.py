@@ -47,7 +47,7 @@ def submit(
     max_batch_usd: options.MaxBatch = None,
     on_ceiling: options.OnCeiling = None,
     tenant: options.Tenant = "default",
-    retries: options.Retries = 0,
+    retries: options.Retries = None,
     level: options.Level = None,
     temperature: options.Temperature = None,
     sandbox: options.Sandbox = None,
@@ -114,8 +114,9 @@ def submit(
         slots=slots,
         max_batch_usd=defaults.batch_ceiling(max_batch_usd),
         on_ceiling=defaults.on_ceiling(on_ceiling, wait=wait),
-        retries=retries,
-        tuning=options.tuning_changes(weight=weight, priority=priority, concurrency=concurrency),
+        tuning=options.tuning_changes(
+            weight=weight, priority=priority, concurrency=concurrency, retries=retries
+        ),
         endpoint=defaults.endpoint(model, endpoint, price, api_key_env),
     )
     return asyncio.run(submitting.submit(plan, report))

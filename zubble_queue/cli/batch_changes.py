@@ -51,20 +51,22 @@ def set_(
     weight: options.Weight = None,
     priority: options.Priority = None,
     concurrency: options.Concurrency = None,
+    retries: options.Retries = None,
     as_json: options.Json = False,
 ) -> int:
-    """Change a batch's share of the slots while it runs; what is left out stays as it is.
+    """Change a batch's share of the slots or its retries while it runs; what is left out stays as it is.
 
     \b
     Examples:
       zubble batch set humaneval-3f9a2c --weight 3
       zubble batch set humaneval-3f9a2c --priority 5 --concurrency 20
       zubble batch set humaneval-3f9a2c --concurrency 0
+      zubble batch set humaneval-3f9a2c --retries 2
     """
     report = Report("batch-set", as_json=as_json)
     from zubble_queue.cli import changes
 
-    given = options.tuning_changes(weight=weight, priority=priority, concurrency=concurrency)
+    given = options.tuning_changes(weight=weight, priority=priority, concurrency=concurrency, retries=retries)
     return asyncio.run(changes.tune(options.settings(context), batch, given, report))
 
 

@@ -45,7 +45,7 @@ async def resume(settings: Settings, batch: str, report: Report) -> Exit:
 
 async def tune(settings: Settings, batch: str, given: Mapping[str, Any], report: Report) -> Exit:
     if not given:
-        raise BadInput(["Nothing is to be set: give --weight, --priority or --concurrency."])
+        raise BadInput(["Nothing is to be set: give --weight, --priority, --concurrency or --retries."])
     async with installation(settings) as place:
         tuning = await place.store.tune_batch(batch, **given)
         view = await place.store.batch(batch)

@@ -68,7 +68,10 @@ Tenant = Annotated[
     str, typer.Option("--tenant", metavar="NAME", help="Under whose ceiling the tasks are paid.")
 ]
 Retries = Annotated[
-    int, typer.Option("--retries", min=0, max=10, help="Further attempts of a task that ends unverified.")
+    int | None,
+    typer.Option(
+        "--retries", min=0, max=10, help="Further attempts of a task that ends unverified; none by default."
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option("--workers", min=1, max=64, help="Local worker processes; 1 or 2 by default.")
@@ -172,7 +175,7 @@ def checked_budget(values: Mapping[str, Any]) -> LoopBudget:
 
 
 def tuning_changes(
-    *, weight: float | None, priority: int | None, concurrency: int | None
+    *, weight: float | None, priority: int | None, concurrency: int | None, retries: int | None
 ) -> dict[str, float | int]:
     """What was given. Raises BadInput, naming the flags that are out of their bounds."""
     from pydantic import ValidationError
@@ -181,10 +184,11 @@ def tuning_changes(
     from zubble_queue.errors import BadInput
     from zubble_queue.formats.lines import sentences
 
-    values = {"weight": weight, "priority": priority, "concurrency": concurrency}
+    values = {"weight": weight, "priority": priority, "concurrency": concurrency, "max_retries": retries}
+    flags = {name: f"--{name.removeprefix('max_')}" for name in values}
     given = {name: value for name, value in values.items() if value is not None}
     try:
         Tuning.model_validate(given)
     except ValidationError as invalid:
-        raise BadInput(sentences(invalid, renamed={name: f"--{name}" for name in values})) from invalid
+        raise BadInput(sentences(invalid, renamed=flags)) from invalid
     return given

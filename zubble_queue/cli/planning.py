@@ -53,7 +53,6 @@ class Plan:
     slots: int | None = None
     max_batch_usd: float | None = None
     on_ceiling: OnCeiling = "pause"
-    retries: int = 0
     tuning: Mapping[str, float | int] = field(default_factory=dict)
     """Fields of Tuning that were given."""
     endpoint: ModelConfig | None = None
@@ -86,10 +85,10 @@ def read(plan: Plan, progress: Progress) -> Work:
         labels=defaults.labels,
         max_spend_usd=plan.max_batch_usd,
         on_ceiling=plan.on_ceiling,
-        max_retries=plan.retries,
         tuning=Tuning.model_validate(plan.tuning),
     )
-    return Work(plan, Submission(info, _parcels(plan, defaults, progress)), _local_models(plan))
+    parcels = _parcels(plan, defaults, progress)
+    return Work(plan, Submission(info, parcels, plan.tuning), _local_models(plan))
 
 
 def _parcels(plan: Plan, defaults: TaskDefaults, progress: Progress) -> list[Parcel]:

@@ -66,6 +66,7 @@ def batch_values(view: BatchView) -> dict[str, Any]:
         "weight": view.tuning.weight,
         "priority": view.tuning.priority,
         "concurrency": view.tuning.concurrency,
+        "max_retries": view.tuning.max_retries,
     }
 
 
@@ -96,7 +97,8 @@ def batch_lines(view: BatchView) -> Iterator[str]:
 
 def tuning_line(tuning: Tuning) -> str:
     cap = f"at most {tuning.concurrency} tasks at the same time" if tuning.concurrency else "no cap"
-    return f"weight {tuning.weight:g}, priority {tuning.priority}, {cap}"
+    retries = {0: "no retries", 1: "1 retry"}.get(tuning.max_retries, f"{tuning.max_retries} retries")
+    return f"weight {tuning.weight:g}, priority {tuning.priority}, {cap}, {retries}"
 
 
 def score_lines(scores: Sequence[Score]) -> Iterator[str]:

@@ -101,8 +101,6 @@ class BatchInfo(BaseModel):
     max_spend_usd: float | None = Field(default=None, gt=0, le=MOST_USD, allow_inf_nan=False)
     """The ceiling of all its tasks together, at its creation; None: none. `zubble budget` changes it."""
     on_ceiling: OnCeiling = "pause"
-    max_retries: int = Field(default=0, ge=0, le=10)
-    """How often a task that ends unverified is tried again, within what is left of its budget."""
     tuning: Tuning = Tuning()
     """At its creation; `zubble batch set` changes it."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from zubble_queue.contracts.envelope import Level, SandboxRequest, TaskEnvelope
 from zubble_queue.contracts.memory import MemoryMode
@@ -45,6 +46,8 @@ class Submission:
 
     batch: BatchInfo
     parcels: Sequence[Parcel]
+    tuned: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of its tuning that were asked for: set also where the batch is there already."""
 
 
 @dataclass(frozen=True, slots=True)

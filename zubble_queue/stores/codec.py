@@ -155,6 +155,7 @@ def _tuning(row: Row) -> Tuning:
         weight=float(row.get("weight") or 1),
         priority=_int(row, "priority"),
         concurrency=_int(row, "concurrency"),
+        max_retries=_int(row, "max_retries"),
     )
 
 

@@ -52,9 +52,15 @@ class Operating(Reading):
         weight: float | None = None,
         priority: int | None = None,
         concurrency: int | None = None,
+        max_retries: int | None = None,
     ) -> Tuning:
-        """Change what is given, from now on; returns all three. Raises ValidationError for a bad value."""
-        given = {"weight": weight, "priority": priority, "concurrency": concurrency}
+        """Change what is given, from now on; returns all of it. Raises ValidationError for a bad value."""
+        given = {
+            "weight": weight,
+            "priority": priority,
+            "concurrency": concurrency,
+            "max_retries": max_retries,
+        }
         changes = {field: value for field, value in given.items() if value is not None}
         before = (await self.batch(name)).tuning
         tuning = Tuning.model_validate({**before.model_dump(), **changes})

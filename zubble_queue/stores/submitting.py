@@ -28,16 +28,19 @@ class Submitting(Reading):
         """Make an empty batch in state `loading`; False if it was there, whatever its info."""
         await self._refuse_when_full()
         ceiling = "" if info.max_spend_usd is None else codec.micro_usd(info.max_spend_usd)
-        tuning = (repr(info.tuning.weight), info.tuning.priority, info.tuning.concurrency)
+        tuning = info.tuning
         arguments = (
             info.name,
             info.model_dump_json(),
             info.tenant,
             ceiling,
             info.on_ceiling,
-            info.max_retries,
+            tuning.max_retries,
+            repr(tuning.weight),
+            tuning.priority,
+            tuning.concurrency,
         )
-        return bool(await self._run("create_batch", *arguments, *tuning))
+        return bool(await self._run("create_batch", *arguments))
 
     async def compare(self, batch: str, hashes: Mapping[str, str]) -> dict[str, Standing]:
         """How tasks (id to content hash) stand to what is stored; nothing is written."""

@@ -2,6 +2,7 @@ import pytest
 
 from zubble_queue.contracts.ending import Ending, Stop
 from zubble_queue.contracts.record import BatchInfo, Checkpoint, Refused, TaskState
+from zubble_queue.contracts.tuning import Tuning
 from zubble_queue.stores.leasing import INFRA_FAILURES
 
 FAILED = Ending(
@@ -120,7 +121,7 @@ async def test_a_task_that_was_cancelled_while_running_is_sealed_when_it_is_post
 @pytest.fixture
 def with_retries(world):
     async def make(retries):
-        await world.store.create_batch(BatchInfo(name="b", max_retries=retries))
+        await world.store.create_batch(BatchInfo(name="b", tuning=Tuning(max_retries=retries)))
         await world.submit("a")
         return await world.claim()
 

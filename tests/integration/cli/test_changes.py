@@ -122,7 +122,8 @@ def test_a_batch_is_retuned_while_it_runs(desk):
         2,
     )
     out = desk.zubble("batch", "set", "b", "--priority", "-4", "--concurrency", "0")[1]
-    assert out == "Batch b: weight 3, priority -4, no cap.\n"
+    assert out == "Batch b: weight 3, priority -4, no cap, no retries.\n"
+    assert desk.json("batch", "set", "b", "--retries", "2")["max_retries"] == 2
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_a_batch_is_retuned_while_it_runs(desk):
         (["--weight", "nan"], "--weight: should be a finite number"),
         (["--priority", "11"], "--priority: should be less than or equal to 10, got 11."),
         (["--concurrency", "-2"], "--concurrency: should be greater than or equal to 0, got -2."),
-        ([], "Nothing is to be set: give --weight, --priority or --concurrency."),
+        ([], "Nothing is to be set: give --weight, --priority, --concurrency or --retries."),
     ],
 )
 def test_what_cannot_be_set_is_one_sentence_and_changes_nothing(desk, flags, problem):

@@ -163,7 +163,7 @@ def test_a_task_that_asks_for_the_host_or_for_nonsense_is_refused_by_line_and_fi
 def test_a_task_in_a_sandbox_that_nobody_knows_is_refused_with_the_known_ones(ready):
     ready.write("tasks.jsonl", [ready.task("good-1", sandbox={"backend": "cage"})])
 
-    refused(ready.submit(), "Unknown sandbox 'cage'; known: bubblewrap, ")
+    refused(ready.submit(), "Unknown sandbox 'cage'; known: ")
 
 
 def test_a_missing_bubblewrap_says_what_to_install(ready):

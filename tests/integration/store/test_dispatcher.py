@@ -5,6 +5,7 @@ from zubble_queue.contracts.envelope import BlobRef, FileEntry, VerifySpec
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission
 from zubble_queue.contracts.task import LoopBudget
+from zubble_queue.contracts.tuning import Tuning
 from zubble_queue.dispatcher import Dispatcher
 from zubble_queue.errors import BadInput, CannotStart, InfraError, UnknownName
 
@@ -57,6 +58,19 @@ async def test_submitting_the_same_again_creates_nothing(world, dispatcher, parc
     report = await dispatcher.submit(submission(parcel("b"), parcel("a")))
 
     assert (report.created, report.existing, report.budget_usd) == (0, 2, 0)
+
+
+async def test_settings_that_are_given_again_count_from_now_on_and_the_others_stay(world, dispatcher, parcel):
+    info = BatchInfo(name="b", tuning=Tuning(weight=2, max_retries=1), max_spend_usd=5)
+    await dispatcher.submit(Submission(info, [parcel("a")], {"weight": 2, "max_retries": 1}))
+
+    again = BatchInfo(name="b", tuning=Tuning(max_retries=3), max_spend_usd=9)
+    report = await dispatcher.submit(Submission(again, [parcel("a")], {"max_retries": 3}))
+
+    assert (report.created, report.existing) == (0, 1)
+    assert (await world.store.batch("b")).tuning == Tuning(weight=2, max_retries=3)
+    assert (await world.store.budget("batch", "b")).ceiling_micro_usd == 9_000_000
+    assert (await world.claim()).retries_left == 3
 
 
 async def test_lines_added_to_the_file_create_only_the_new_tasks(world, dispatcher, parcel):

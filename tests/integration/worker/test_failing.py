@@ -2,6 +2,7 @@
 
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission
+from zubble_queue.contracts.tuning import Tuning
 from zubble_queue.testing import structured_reply as say
 
 from .conftest import BATCH, wait_until
@@ -42,7 +43,7 @@ async def test_a_refused_key_is_sealed_infra_at_once(install):
 
 async def test_a_retry_begins_afresh_and_is_told_what_was_tried(install):
     zubble = await install({"hard": [say("run", command="ls", reasoning="look"), GIVE_UP]}, [RUN, SUBMIT])
-    info = BatchInfo(name=BATCH, model="mock", max_retries=1)
+    info = BatchInfo(name=BATCH, model="mock", tuning=Tuning(max_retries=1))
     await zubble.dispatcher.submit(Submission(info, [Parcel(zubble.task("hard"), {})]))
     zubble.start_worker()
 

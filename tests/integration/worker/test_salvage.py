@@ -14,6 +14,7 @@ from zubble_queue.contracts.ending import Ending, Stop, Verdict
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission
 from zubble_queue.contracts.task import LoopBudget
+from zubble_queue.contracts.tuning import Tuning
 from zubble_queue.settings import LeaseSettings
 from zubble_queue.testing import Script, ScriptedModel
 from zubble_queue.testing import structured_reply as say
@@ -142,7 +143,7 @@ async def test_what_a_drained_worker_gave_back_is_kept_when_nobody_takes_it_up(i
 
 async def test_an_attempt_that_is_followed_by_a_retry_leaves_its_edits_in_the_evidence(install):
     zubble = await install({"hard": [EDITED, say("report", report="no")]}, [say("report", report="no")])
-    info = BatchInfo(name=BATCH, model="mock", max_retries=1)
+    info = BatchInfo(name=BATCH, model="mock", tuning=Tuning(max_retries=1))
     await zubble.dispatcher.submit(Submission(info, [Parcel(zubble.task("hard"), {})]))
     zubble.start_worker()
 

@@ -36,9 +36,9 @@ def folder(tmp_path, monkeypatch):
         (["--temperature", "3"], "--temperature must be between 0 and 2, got 3."),
         (["--memory", "yes"], "--memory must be one of off, read, write, both, not 'yes'."),
         (["--batch", "no spaces"], "--batch must be 1 to 100 letters"),
-        (["--sandbox", "cage"], "Unknown sandbox 'cage'; known: bubblewrap, "),
-        (["--env", "cage"], "Unknown sandbox 'cage'; known: bubblewrap, "),
-        (["--backend=cage"], "Unknown sandbox 'cage'; known: bubblewrap, "),
+        (["--sandbox", "cage"], "Unknown sandbox 'cage'; known: "),
+        (["--env", "cage"], "Unknown sandbox 'cage'; known: "),
+        (["--backend=cage"], "Unknown sandbox 'cage'; known: "),
         (
             ["--min-strength", "steel"],
             "--min-strength must be one of none, namespaces, limits, kernel, not 's",
@@ -126,7 +126,7 @@ def test_options_behind_two_dashes_belong_to_the_command_in_the_sandbox(folder, 
 
     said = capsys.readouterr()
     assert (code, said.out) == (2, "")
-    assert said.err.startswith("Unknown sandbox 'cage'; known: bubblewrap, ")
+    assert said.err.startswith("Unknown sandbox 'cage'; known: ")
 
 
 @pytest.mark.parametrize("command", [["batch", "ls"], ["up"], ["worker"], ["config", "show"], ["doctor"]])

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- name, then pairs of weight, priority or concurrency and its value -> 1, or 0 if there is no such batch
+-- name, then pairs of weight, priority, concurrency or max_retries and its value -> 1, or 0 if there is no such batch
 local key = batch_key(arg(1))
 if redis.call('EXISTS', key) == 0 then
   return 0
