@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -45,7 +46,8 @@ class LocalProvider:
         return cls()
 
     async def probe(self) -> Probe:
-        return await probing.probe(self, lambda: {"isolation": "none", "limits": "none"}, checks={})
+        probe = await probing.probe(self, lambda: {"isolation": "none", "limits": "none"}, checks={})
+        return replace(probe, networks=("none", "open"))
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         _check_folders(spec)

@@ -197,7 +197,7 @@ async def open_box(provider):
     records = Records(runtime_dir())
     boxes = []
 
-    async def open_box(**changes):
+    async def open_box(provider=provider, **changes):
         box = Box(await provider.open(Host.spec(**changes)), records)
         boxes.append(box)
         return box

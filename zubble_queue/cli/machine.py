@@ -32,25 +32,44 @@ _LOOK_BYTES: Final = 512
 
 
 async def check_sandboxes(settings: Settings, asked: Iterable[SandboxRequest]) -> None:
-    """Every sandbox must be allowed here, work, and be strong enough; else the tasks would wait for ever.
+    """Every sandbox must be allowed here, work, be strong enough and keep its network.
+
+    Else the tasks would wait for ever, or be sealed invalid.
 
     Raises:
         CannotStart: One that is not, with what to do.
     """
-    for name, demanded in sorted({(request.backend, request.min_strength) for request in asked}):
+    by_name: dict[str, list[SandboxRequest]] = {}
+    for request in asked:
+        by_name.setdefault(request.backend, []).append(request)
+    for name, requests in sorted(by_name.items()):
         if name not in settings.worker.sandboxes:
             raise CannotStart(
                 f"Sandbox {name!r} is not allowed on this machine: add it to worker.sandboxes in zubble.toml "
                 "or ZUBBLE_WORKER__SANDBOXES."
             )
+        _check_granted(settings, requests)
         probe = await sandboxes.provider(settings, name).probe()
         if not probe.available:
             raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")
-        if not holds(probe.strength, demanded):
-            raise CannotStart(
-                f"Sandbox {name!r} has strength {probe.strength!r} here, and {demanded!r} is demanded. "
-                f"{STRONGER[probe.strength]}"
-            )
+        for demanded in sorted({request.min_strength for request in requests}):
+            if not holds(probe.strength, demanded):
+                raise CannotStart(
+                    f"Sandbox {name!r} has strength {probe.strength!r} here, and {demanded!r} is demanded. "
+                    f"{STRONGER[probe.strength]}"
+                )
+        for network in sorted({request.network for request in requests} - set(probe.networks)):
+            kept = ", ".join(probe.networks)
+            raise CannotStart(f"Sandbox {name!r} cannot keep network {network!r}; it has {kept}.")
+
+
+def _check_granted(settings: Settings, requests: Iterable[SandboxRequest]) -> None:
+    granted = {"none", *settings.worker.networks}
+    for network in sorted({request.network for request in requests} - granted):
+        raise CannotStart(
+            f"Network {network!r} is not allowed on this machine: add it to worker.networks in zubble.toml "
+            "or ZUBBLE_WORKER__NETWORKS."
+        )
 
 
 def default_workers() -> int:

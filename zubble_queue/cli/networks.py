@@ -1,4 +1,4 @@
-"""What tasks ask to be let to: whether workers here grant it, whether living ones do, and in words."""
+"""What tasks ask to be let to: in words, phase by phase, and whether living workers grant it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
-from zubble_queue.errors import CannotStart
-
 if TYPE_CHECKING:
-    from zubble_queue.contracts.envelope import TaskEnvelope
+    from zubble_queue.contracts.envelope import SandboxRequest, TaskEnvelope
     from zubble_queue.contracts.record import WorkerInfo
     from zubble_queue.contracts.sandbox import NetworkMode
-    from zubble_queue.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +49,13 @@ def values(found: Counter[Reach]) -> list[dict[str, Any]]:
     ]
 
 
-def check_here(settings: Settings, envelopes: Iterable[TaskEnvelope]) -> None:
-    """Raises CannotStart for a network that the workers of this machine do not grant."""
-    for network in sorted({reach.network for reach in reaches(envelopes)} - set(settings.worker.networks)):
-        raise CannotStart(
-            f"Network {network!r} is not allowed on this machine: add it to worker.networks in zubble.toml "
-            "or ZUBBLE_WORKER__NETWORKS."
-        )
+def sandboxes(envelopes: Iterable[TaskEnvelope]) -> Iterator[SandboxRequest]:
+    """What is asked of a sandbox in every phase of every task."""
+    for envelope in envelopes:
+        yield envelope.sandbox
+        if (verify := envelope.verify).network != envelope.sandbox.network:
+            changes = {"network": verify.network, "allowed_hosts": verify.allowed_hosts}
+            yield envelope.sandbox.model_copy(update=changes)
 
 
 def ungranted(envelopes: Iterable[TaskEnvelope], workers: Iterable[WorkerInfo]) -> Iterator[str]:

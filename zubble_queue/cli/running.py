@@ -68,8 +68,7 @@ async def run(order: Order, report: Report) -> Exit:
     if problems := models.unpriced({parcel.envelope.model}, known):
         raise BadInput(problems.values())
     backend = parcel.envelope.sandbox.backend
-    networks.check_here(order.settings, [parcel.envelope])
-    await check_sandboxes(order.settings, [parcel.envelope.sandbox])
+    await check_sandboxes(order.settings, networks.sandboxes([parcel.envelope]))
     await check_endpoints({parcel.envelope.model: known[parcel.envelope.model]})
     async with installation(order.settings, start=True) as place:
         used = {parcel.envelope.model: known[parcel.envelope.model]}

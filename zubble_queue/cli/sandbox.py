@@ -24,8 +24,11 @@ def sandbox() -> None:
 @app.command("exec")
 def execute(
     context: typer.Context,
+    *,
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
     sandbox: options.Sandbox = None,
+    network: options.Network = None,
+    allow_host: options.AllowHost = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, max=3_600, metavar="SECONDS", help="Then it is killed.")
     ] = 30.0,
@@ -37,11 +40,13 @@ def execute(
     Examples:
       zubble sandbox exec -- ls -la /
       zubble sandbox exec --timeout 5 --json -- sh -c 'cat /proc/self/status'
+      zubble sandbox exec --allow-host pypi.org -- curl -sI https://pypi.org
     """
     report = Report("sandbox-exec", as_json=as_json)
-    from zubble_queue.cli import sandboxes
+    from zubble_queue.cli import defaults, sandboxes
 
-    return asyncio.run(sandboxes.execute(options.settings(context), sandbox, command, timeout, report))
+    asked = defaults.sandbox_request(sandbox, network, allow_host or ())
+    return asyncio.run(sandboxes.execute(options.settings(context), asked, command, timeout, report))
 
 
 @app.command("pull")

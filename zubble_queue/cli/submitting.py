@@ -187,8 +187,7 @@ async def _watched(
 async def _check_machine(work: Work, place: Installation) -> None:
     """The workers will be here, so what they need can be looked at before anything is created."""
     envelopes = [parcel.envelope for parcel in work.parcels]
-    networks.check_here(place.settings, envelopes)
-    await check_sandboxes(place.settings, [envelope.sandbox for envelope in envelopes])
+    await check_sandboxes(place.settings, networks.sandboxes(envelopes))
     for pool in sorted({envelope.pool for envelope in envelopes} - set(place.settings.worker.pools)):
         raise CannotStart(f"Workers here do not serve pool {pool!r}: add it to worker.pools in zubble.toml.")
     names = {envelope.model for envelope in envelopes}

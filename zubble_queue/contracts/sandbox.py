@@ -15,6 +15,7 @@ OUTPUT_TAIL_BYTES: Final = 65_536
 MIB: Final = 1_048_576
 
 NetworkMode = Literal["none", "allowlist", "open"]
+NETWORKS: Final[tuple[NetworkMode, ...]] = ("none", "allowlist", "open")
 WEB_PORTS: Final = (80, 443)
 Strength = Literal["none", "namespaces", "limits", "kernel"]
 """What holds a command in, each including the ones before it.
@@ -141,6 +142,8 @@ class Probe:
     """What is missing and what to do about it, one sentence each."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """As in {"bwrap": "0.8.0 /usr/bin/bwrap", "seccomp": "yes", "limits": "rlimits (degraded)"}."""
+    networks: tuple[NetworkMode, ...] = NETWORKS
+    """What it can keep; a sandbox with another one is not opened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,3 +85,24 @@ def test_workers_that_would_refuse_a_network_are_named(read):
         "a worker on 'grants-none' does not allow network 'open'",
     ]
     assert list(networks.ungranted(read(CHECK), alive)) == []
+
+
+def test_each_phase_is_asked_of_the_sandbox(read):
+    asked = list(networks.sandboxes(read(CHECK, CHECK_ONLINE, allow_hosts=["a.example"])))
+    assert [(request.network, request.allowed_hosts) for request in asked] == [
+        ("allowlist", ("a.example",)),
+        ("none", ()),
+        ("allowlist", ("a.example",)),
+        ("open", ()),
+    ]
+
+
+def test_a_network_that_the_sandbox_cannot_keep_is_refused_here(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZUBBLE_WORKER__SANDBOXES", "local")
+    monkeypatch.setenv("ZUBBLE_WORKER__NETWORKS", "allowlist,open")
+    execute = ["sandbox", "exec", "--sandbox", "local"]
+
+    assert main([*execute, "--allow-host", "a.example", "--", "true"]) == 2
+    assert capsys.readouterr().err == "Sandbox 'local' cannot keep network 'allowlist'; it has none, open.\n"
+    assert main([*execute, "--network", "open", "--", "true"]) == 0, "control"

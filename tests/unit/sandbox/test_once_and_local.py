@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from zubble_queue.contracts.sandbox import SandboxSpec, shell
-from zubble_queue.errors import SandboxUnavailable
+from zubble_queue.errors import JobError, SandboxUnavailable
 from zubble_sandbox.local import LocalProvider
 from zubble_sandbox.once import exec_once
 from zubble_sandbox.records import Records
@@ -36,7 +36,7 @@ async def test_local_says_that_it_isolates_nothing(provider):
 
 
 async def test_local_cannot_keep_an_allowlist(provider):
-    with pytest.raises(SandboxUnavailable, match="allowlist"):
+    with pytest.raises(JobError, match="cannot keep an allow-list: use bubblewrap or docker"):
         await provider.open(SandboxSpec("n", "o", network="allowlist"))
 
 
