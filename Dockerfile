@@ -5,8 +5,9 @@
 #   --build-arg EXTRA_PACKAGES=s3fs  further Python packages, as a driver for the artifact store
 #   --build-arg SYSTEM_PACKAGES=""   when the base has bubblewrap and libseccomp already
 #
+# The base needs no compiler: where it has none, the wheel `ziglang` compiles the sandboxes' supervisor.
 # Where a folder wheelhouse/ with all wheels lies beside this file, no package index is asked:
-#   pip wheel -c requirements-ci.txt -w wheelhouse '.[worker]' hatchling
+#   pip wheel -c requirements-ci.txt -w wheelhouse '.[worker]' hatchling ziglang
 
 ARG BASE_IMAGE=python:3.13-slim-bookworm
 
@@ -15,7 +16,7 @@ ARG EXTRAS=worker
 ARG EXTRA_PACKAGES=""
 WORKDIR /src
 COPY requirements-ci.txt wheelhouse* /wheelhouse/
-COPY pyproject.toml README.md CHANGELOG.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md CHANGELOG.md LICENSE ./
 COPY zubble_queue zubble_queue
 COPY worker worker
 COPY sandbox sandbox
@@ -26,7 +27,7 @@ RUN python3 -m venv /opt/zubble \
     && /opt/zubble/bin/zubble --help >/dev/null
 
 FROM ${BASE_IMAGE}
-ARG SYSTEM_PACKAGES="bubblewrap libseccomp2 util-linux"
+ARG SYSTEM_PACKAGES="bubblewrap libseccomp2"
 RUN if [ -n "${SYSTEM_PACKAGES}" ]; then \
         apt-get update \
         && apt-get install -y --no-install-recommends ${SYSTEM_PACKAGES} \

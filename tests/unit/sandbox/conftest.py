@@ -1,7 +1,8 @@
-"""The program itself, in a work tree without a sandbox around it."""
+"""The program itself, built with sanitizers, in a work tree without a sandbox around it."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import socket
 import subprocess
@@ -61,22 +62,52 @@ class Supervisor:
         raise ValueError(answered[2].decode())
 
 
+ROOT = Path(__file__).resolve().parents[3]
+SANITIZED = ("-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+SANITIZER_OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0"}
+"""Finding leaks means to look into a process, and ours lets nobody."""
+
+
+@pytest.fixture(scope="session")
+def hatch_build():
+    """The build hook as a module."""
+    spec = importlib.util.spec_from_file_location("hatch_build", ROOT / "hatch_build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def program(hatch_build, tmp_path_factory):
+    """The program, stopping at whatever C leaves undefined; as it is where nothing compiles it."""
+    command = hatch_build.compiler(hatch_build.native())
+    if command is None:
+        return binary()
+    built = tmp_path_factory.mktemp("sanitized") / "zubble-box"
+    flags = [flag for flag in hatch_build.FLAGS if flag not in {"-static", "-s", "-O2"}]
+    try:
+        hatch_build.build(command, built, (*flags, *SANITIZED))
+    except subprocess.CalledProcessError:
+        pytest.fail("the program does not compile with sanitizers (Debian has them in the package gcc)")
+    return built
+
+
 @pytest.fixture
-def new_supervisor(tmp_path_factory):
+def new_supervisor(tmp_path_factory, program):
     """Starts supervisors that are not set up yet."""
     started = []
 
-    def start(program=None):
+    def start():
         work = tmp_path_factory.mktemp("tree") / "work"
         work.mkdir()
         (work.parent / "outside").write_text("outside")
         ours, theirs = socket.socketpair()
         process = subprocess.Popen(
-            (program or binary(), "supervise", "--fd", str(theirs.fileno()), "mark"),
+            (program, "supervise", "--fd", str(theirs.fileno()), "mark"),
             stdin=subprocess.DEVNULL,
             pass_fds=(theirs.fileno(),),
             stderr=subprocess.PIPE,
-            env={},
+            env=SANITIZER_OPTIONS,
         )
         theirs.close()
         started.append(Supervisor(process, ours, work))
@@ -85,8 +116,8 @@ def new_supervisor(tmp_path_factory):
     yield start
     for one in started:
         one.sock.close()
-        one.process.kill()
-        one.process.communicate()
+        one.process.wait(timeout=60)
+        assert one.process.communicate()[1] == b""
 
 
 @pytest.fixture

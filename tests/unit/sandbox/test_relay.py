@@ -44,16 +44,30 @@ class Relay:
 
 
 @pytest.fixture
-def listening():
-    """A supervisor at an abstract name, which it and its secret are known by."""
-    name, secret = f"@zubble-test-{secrets.token_hex(8)}", secrets.token_hex(16)
-    key = hashlib.sha256(secret.encode()).hexdigest()
-    process = subprocess.Popen(
-        (binary(), "supervise", "--listen", name, "--key", key, "--linger", "30", "mark"), env={}
-    )
-    yield process, name, secret
-    process.kill()
-    process.wait()
+def listen(program):
+    """Starts supervisors at an abstract name, to be known by a secret."""
+    started = []
+
+    def listen(secret=None):
+        name, secret = f"@zubble-test-{secrets.token_hex(8)}", secret or secrets.token_hex(16)
+        key = hashlib.sha256(secret.encode()).hexdigest()
+        process = subprocess.Popen(
+            (program, "supervise", "--listen", name, "--key", key, "--linger", "30", "mark"),
+            stderr=subprocess.PIPE,
+            env={"ASAN_OPTIONS": "detect_leaks=0"},
+        )
+        started.append(process)
+        return process, name, secret
+
+    yield listen
+    for process in started:
+        process.kill()
+        assert process.communicate()[1] == b""
+
+
+@pytest.fixture
+def listening(listen):
+    return listen()
 
 
 @pytest.fixture
@@ -106,3 +120,43 @@ def test_a_name_that_is_taken_cannot_be_taken_over(listening, connect):
     refused = subprocess.run(other, env={}, capture_output=True, timeout=20, check=False)
     assert refused.returncode == 70
     assert b"in use" in refused.stderr
+
+
+@pytest.mark.parametrize("size", [1, 54, 55, 56, 63, 64, 65, 119, 120, 128, 256])
+def test_a_secret_of_any_length_is_known_by_its_hash(listen, size):
+    _, name, secret = listen("s" * size)
+    wrong, right = Relay(name), Relay(name)
+    try:
+        assert wrong.ask(wire.AUTH, 1, b"S" + secret[1:].encode()) is None
+        assert right.ask(wire.AUTH, 1, secret.encode()) == (wire.OK, 1)
+    finally:
+        wrong.close()
+        right.close()
+
+
+def test_connections_that_say_nothing_keep_nobody_out(listening, connect, tmp_path):
+    for _ in range(20):
+        idle = connect()
+        idle.process.stdin.write(b"\0\0\0\1")  # half a header
+        idle.process.stdin.flush()
+    relay = connect()
+    assert relay.ask(wire.AUTH, 1, listening[2].encode()) == (wire.OK, 1)
+    assert relay.ask(wire.SETUP, 2, setup_fields(tmp_path)) == (wire.OK, 2)
+
+
+def test_a_command_goes_on_without_its_line_and_is_not_started_twice(listening, connect, tmp_path):
+    command = wire.pack(
+        *(b"once", b"60", b"/work", b"3", b"/bin/sh", b"-c", b"echo x >>began; sleep 0.5; exit 7", b"A=b")
+    )
+    first = connect()
+    first.ask(wire.AUTH, 1, listening[2].encode())
+    first.ask(wire.SETUP, 2, setup_fields(tmp_path))
+    first.send(wire.EXEC, 3, command)
+    while not (tmp_path / "began").exists():
+        assert first.process.poll() is None
+    first.close()
+    second = connect()
+    second.ask(wire.AUTH, 1, listening[2].encode())
+    second.send(wire.EXEC, 4, command)
+    assert second.answer() == (wire.OK, 4)
+    assert (tmp_path / "began").read_text() == "x\n"
