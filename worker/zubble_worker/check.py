@@ -21,6 +21,9 @@ _OUTPUT_CHARS = 4_000
 class SandboxChecker:
     """Judges the work tree of one sandbox; the same tree is judged once and the answer kept.
 
+    In an attached container it is the container that is judged, by a supervisor of its own, and each time
+    anew: it holds more than the work tree.
+
     Args:
         files: Path below the check's folder to content.
     """
@@ -30,6 +33,7 @@ class SandboxChecker:
     ) -> None:
         self._provider, self._sandbox, self._envelope = provider, sandbox, envelope
         self._files = {f"{envelope.verify.folder}/{path}": data for path, data in files.items()}
+        self._in_place = envelope.verify.location == "environment"
         self._judged: tuple[str, CheckResult] | None = None
         self._opened = 0
         self.snapshot = b""
@@ -41,16 +45,12 @@ class SandboxChecker:
         try:
             self.snapshot = await self._sandbox.snapshot(max_bytes=snapshot_bytes(self._sandbox.spec))
         except ValueError as too_large:
-            return CheckResult(
-                Verdict.ERROR,
-                None,
-                timed_out=False,
-                output="",
-                seconds=0.0,
-                error=f"Not checked: {too_large}.",
-            )
+            if not self._in_place:
+                return _not_checked(too_large)
         finally:
             await self._sandbox.thaw()
+        if self._in_place:
+            return await self._judge()
         digest = identity.sha256(self.snapshot)
         if self._judged and self._judged[0] == digest:
             return replace(self._judged[1], seconds=0.0)
@@ -64,7 +64,8 @@ class SandboxChecker:
         spec = replace(self._sandbox.spec, name=f"{self._sandbox.spec.name}.verify{self._opened}")
         box = await self._provider.open(_of_the_check(spec, self._envelope.verify, self._files))
         try:
-            await box.restore(self.snapshot)
+            if not self._in_place:
+                await box.restore(self.snapshot)
             limit = float(self._envelope.verify.timeout_seconds)
             result = await box.exec(shell(self._envelope.task.verify_command, timeout_seconds=limit))
             judgement = await _judgement(box, result, self._envelope.verify.reward_files)
@@ -82,6 +83,12 @@ class SandboxChecker:
             reward=judgement.reward,
             error=judgement.error,
         )
+
+
+def _not_checked(why: Exception) -> CheckResult:
+    return CheckResult(
+        Verdict.ERROR, None, timed_out=False, output="", seconds=0.0, error=f"Not checked: {why}."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,10 +50,11 @@ def compose(
 
 
 def _isolation(envelope: TaskEnvelope) -> str:
-    """The backend, and each network that the worker's settings granted beyond none."""
+    """The backend, the container it went into, and each network that the worker's settings granted."""
     phases = {"": envelope.sandbox.network, " for verify": envelope.verify.network}
     granted = [f"network {network}{phase}" for phase, network in phases.items() if network != "none"]
-    return ", ".join([envelope.sandbox.backend, *granted])
+    place = " ".join(filter(None, (envelope.sandbox.backend, envelope.sandbox.container)))
+    return ", ".join([place, *granted])
 
 
 def with_past(ending: Ending, claim: Claim) -> Ending:

@@ -91,6 +91,7 @@ def _spec(claim: Claim, tools: Tools) -> SandboxSpec:
         pids=envelope.sandbox.pids,
         cpus=envelope.sandbox.cpus,
         image=envelope.sandbox.image,
+        container=envelope.sandbox.container,
         work_dir=envelope.sandbox.work_dir,
         scratch=envelope.sandbox.scratch,
         env=envelope.sandbox.env,

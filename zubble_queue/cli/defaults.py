@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, get_args
 
+from pydantic import ValidationError
+
 from zubble_queue import registry
 from zubble_queue.cli import models
-from zubble_queue.contracts.envelope import POOL_PATTERN, Level, SandboxRequest
+from zubble_queue.contracts.envelope import ATTACHED, POOL_PATTERN, Level, SandboxRequest
 from zubble_queue.contracts.hosts import MAX_HOSTS, host_pattern
 from zubble_queue.contracts.identity import BATCH_NAME_PATTERN
 from zubble_queue.contracts.memory import MemoryMode
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from zubble_queue.contracts.task import LoopBudget
 
 TEMPERATURES = (0.0, 2.0)
+_KUBECTL = "kubectl"
+"""Another word for `attached`, with a pod."""
+_CONTAINER = r"[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*){0,2}"
 
 
 def task_defaults(
@@ -32,6 +37,7 @@ def task_defaults(
     level: str | None = None,
     temperature: float | None = None,
     sandbox: str | None = None,
+    container: str | None = None,
     min_strength: str | None = None,
     network: str | None = None,
     allow_hosts: Sequence[str] = (),
@@ -61,7 +67,7 @@ def task_defaults(
         level=level or "off",  # type: ignore[arg-type]  # checked above
         temperature=temperature or 0.0,
         budget=budget,
-        sandbox=sandbox_request(sandbox, network, allow_hosts).model_copy(
+        sandbox=sandbox_request(sandbox, network, allow_hosts, container=container).model_copy(
             update={"min_strength": min_strength or "none"}
         ),
         network_said=network is not None or bool(allow_hosts),
@@ -99,22 +105,57 @@ def endpoint(model: str, url: str | None, price: str | None, api_key_env: str | 
 
 
 def sandbox_request(
-    backend: str | None, network: str | None = None, allow_hosts: Sequence[str] = ()
+    backend: str | None,
+    network: str | None = None,
+    allow_hosts: Sequence[str] = (),
+    *,
+    container: str | None = None,
 ) -> SandboxRequest:
     """The request for a backend, by default for the one that isolates, and for a network, by default none.
 
     Raises UnknownName or BadInput.
     """
+    backend, container = _placed(backend, container)
     known = registry.names("sandbox")
     if backend is not None and backend not in known:
         raise UnknownName("sandbox", backend, known)
     if problems := list(_network_problems(network, allow_hosts)):
         raise BadInput(problems)
-    return SandboxRequest(
-        backend=backend or SandboxRequest().backend,
-        network=network or ("allowlist" if allow_hosts else "none"),  # type: ignore[arg-type]  # checked above
-        allowed_hosts=tuple(allow_hosts),
-    )
+    try:
+        return SandboxRequest(
+            backend=backend or SandboxRequest().backend,
+            container=container,
+            network=network or ("allowlist" if allow_hosts else "none"),  # type: ignore[arg-type]  # checked
+            allowed_hosts=tuple(allow_hosts),
+        )
+    except ValidationError as invalid:
+        told = (error["msg"].removeprefix("Value error, ").rstrip(".") for error in invalid.errors())
+        raise BadInput([f"--sandbox {backend}: {each}." for each in told]) from None
+
+
+def _placed(backend: str | None, container: str | None) -> tuple[str | None, str | None]:
+    """Backend and container, also in the words of those who say where a command is executed.
+
+    Raises BadInput.
+    """
+    if backend == _KUBECTL and container is None:
+        raise BadInput(
+            [
+                "--env kubectl needs --container NAMESPACE/POD, a pod that is there; "
+                "--sandbox pod makes its own."
+            ]
+        )
+    if backend == _KUBECTL and container is not None:
+        return ATTACHED, container if "/" in container else f"default/{container}"
+    if container is None:
+        return backend, None
+    if backend not in {None, "docker", ATTACHED}:
+        raise BadInput(
+            [f"--container is for --sandbox attached, --env docker and --env kubectl, not {backend}."]
+        )
+    if not re.fullmatch(_CONTAINER, container):
+        raise BadInput([f"--container must be the name of a container or NAMESPACE/POD, not {container!r}."])
+    return ATTACHED, container
 
 
 def _problems(

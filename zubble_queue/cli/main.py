@@ -14,7 +14,7 @@ import typer
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.errors import BadInput, InfraError, LeaseLost, ZubbleError
 
-_ALIASES: Final = {"--env": "--sandbox", "--backend": "--sandbox"}
+_ALIASES: Final = {"--env": "--sandbox", "--backend": "--sandbox", "--env-container": "--container"}
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 UsageError: Final[Any] = typer.BadParameter.__mro__[1]
 """click's, wherever this version of typer keeps it."""

@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Model = Annotated[str | None, typer.Option("--model", metavar="NAME", help="A model defined in zubble.toml.")]
 Sandbox = Annotated[str | None, typer.Option("--sandbox", metavar="NAME", help="Where commands run.")]
+Container = Annotated[
+    str | None,
+    typer.Option(
+        "--container",
+        metavar="NAME|NAMESPACE/POD",
+        help="Run in a container or pod that is there (--sandbox attached), where the worker allows it.",
+    ),
+]
 Network = Annotated[
     str | None,
     typer.Option(

@@ -34,7 +34,11 @@ _OUTWARD: Final = frozenset(
 )
 """What other systems call the ways out of a container, without signs and in lower case."""
 
+ATTACHED: Final = "attached"
+"""The backend that makes no sandbox, but runs in a container or pod that is there."""
+
 Level = Literal["off", "low", "medium", "xhigh"]
+VerifyLocation = Literal["copy", "environment"]
 
 
 class BlobRef(BaseModel):
@@ -89,6 +93,9 @@ class SandboxRequest(NetworkRequest):
     """Only workers whose probe found the backend that strong are given the task."""
     image: str | None = Field(default=None, max_length=300, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/:@+-]*$")
     """The root file system, by name or digest, as the backend keeps it; None for the backend's own."""
+    container: str | None = Field(default=None, max_length=300, pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]*$")
+    """For `attached`: the container to run in, or a pod as `namespace/pod` or `namespace/pod/container`; None
+    for the one that the worker's settings name."""
     work_dir: Folder | None = WORK_DIR
     """Where commands find the work tree; None for the image's own working directory."""
     scratch: Annotated[tuple[Folder, ...], Strict(strict=False), Field(max_length=16)] = ()
@@ -110,6 +117,14 @@ class SandboxRequest(NetworkRequest):
         if outward:
             raise ValueError(f"{', '.join(outward)}: no task may reach out of its sandbox")
         return data
+
+    @model_validator(mode="after")
+    def _makes_or_finds_its_place(self) -> Self:
+        if self.backend != ATTACHED and self.container is not None:
+            raise ValueError(f"container needs backend {ATTACHED!r}, not {self.backend!r}")
+        if self.backend == ATTACHED and (self.image or self.scratch or self.network == "allowlist"):
+            raise ValueError("an attached container has its own image, network and folders")
+        return self
 
     @property
     def need(self) -> str:
@@ -134,8 +149,9 @@ class VerifySpec(NetworkRequest):
     """Where the check writes its reward, below a scratch folder; the first that is there decides: a number,
     or in *.json also an object of numbers. Without any the exit code decides."""
     timeout_seconds: int = Field(default=120, ge=1, le=3_600)
-    location: Literal["copy"] = "copy"
-    """`copy`: a fresh sandbox over a frozen copy of the work tree."""
+    location: VerifyLocation = "copy"
+    """`copy`: a fresh sandbox over a frozen copy of the work tree. `environment`: the attached container
+    itself, as the agent left it."""
 
 
 def _overlap(one: str, other: str) -> bool:
@@ -199,6 +215,15 @@ class TaskEnvelope(BaseModel):
         for file in self.verify.reward_files:
             if not any(is_below(file, folder) and file != folder for folder in scratch):
                 raise ValueError(f"verify.reward_files: {file!r} must be below a folder of sandbox.scratch")
+        return self
+
+    @model_validator(mode="after")
+    def _is_checked_where_it_can_be(self) -> Self:
+        """A copy of the work tree is no copy of a container."""
+        if (self.sandbox.backend == ATTACHED) != (self.verify.location == "environment"):
+            raise ValueError(
+                f"verify.location must be 'environment' with sandbox.backend {ATTACHED!r}, else 'copy'"
+            )
         return self
 
     @property

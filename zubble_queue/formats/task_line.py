@@ -12,11 +12,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict, Vali
 
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.envelope import (
+    ATTACHED,
     INLINE_BYTES,
     BlobRef,
     FileEntry,
     Level,
     TaskEnvelope,
+    VerifyLocation,
     VerifySpec,
 )
 from zubble_queue.contracts.memory import MemoryMode
@@ -81,7 +83,8 @@ class VerifyLine(BaseModel):
     reward_files: Annotated[tuple[str, ...], Strict(strict=False)] = ()
     """Where the check writes a number, below a folder of `sandbox.scratch`, instead of its exit code."""
     timeout_seconds: int = 120
-    location: Literal["copy"] = "copy"
+    location: VerifyLocation | None = None
+    """Where the check runs; `environment` for the backend `attached`, else `copy`."""
     network: str = "none"
     """The check's own; the agent's commands have that of `sandbox`."""
     allowed_hosts: Annotated[tuple[str, ...], Strict(strict=False)] = ()
@@ -148,14 +151,17 @@ class Builder:
 
     def _parts(self, task: TaskLine, checked: _Checked, blobs: dict[str, bytes]) -> dict[str, Any]:
         """What all repeats share."""
-        verify = {
-            **task.verify.model_dump(exclude={"command", "files"}),
-            "files": checked.entries("verify.files.", task.verify.files, blobs),
-        }
         defaults = self._defaults
+        sandbox = checked.changed(defaults.sandbox, "sandbox.", _own_network(task.sandbox))
+        attached = sandbox is not None and sandbox.backend == ATTACHED
+        verify = {
+            **task.verify.model_dump(exclude={"command", "files", "location"}),
+            "files": checked.entries("verify.files.", task.verify.files, blobs),
+            "location": task.verify.location or ("environment" if attached else "copy"),
+        }
         return {
             "budget": checked.changed(defaults.budget, "budget.", task.budget),
-            "sandbox": checked.changed(defaults.sandbox, "sandbox.", _own_network(task.sandbox)),
+            "sandbox": sandbox,
             "files": checked.entries("files.", task.files, blobs),
             "instructions": _instructions(task.instructions, blobs),
             "verify": checked.part(VerifySpec, "verify.", verify),
