@@ -59,7 +59,7 @@ class AttachedProvider:
             return Probe(self.name, available=False, isolated=False, problems=(problem,))
         problem = "Nothing is isolated beyond the container: for commands that are not trusted, use docker."
         facts = {"containers": " ".join(allowed), "isolation": "none", "limits": "the container's own"}
-        return Probe(self.name, True, False, "none", (problem,), facts)
+        return Probe(self.name, True, False, "none", (problem,), facts, networks=("none", "open"))
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         container = self._checked(spec)
