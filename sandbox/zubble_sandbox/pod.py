@@ -58,7 +58,7 @@ class PodProvider:
         return cls(options)
 
     async def probe(self) -> Probe:
-        probe = await probing.probe(self, self._facts, _CHECKS)
+        probe = replace(await probing.probe(self, self._facts, _CHECKS), networks=("none", "open"))
         if not probe.isolated:
             return probe
         return replace(probe, strength="kernel" if self._options.runtime_class else "limits")
