@@ -34,12 +34,18 @@ class Line:
         self._writer.write_eof()
 
     async def say_farewell(self, data: bytes) -> None:
-        """Send a last answer; then take a little of what still comes, which would destroy the answer."""
+        """Send a last answer and see that it arrives."""
         with contextlib.suppress(OSError):
             async with asyncio.timeout(_REST_SECONDS):
                 await self.send(data)
                 self.finish()
-                left = _REST_BYTES
+        await self.linger()
+
+    async def linger(self) -> None:
+        """After `finish`: take a little of what still comes, which would destroy what was sent last."""
+        left = _REST_BYTES
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(_REST_SECONDS):
                 while left > 0 and (rest := await self.reader.read(BUFFER_BYTES)):
                     left -= len(rest)
 
@@ -93,11 +99,11 @@ class Flow:
             async with self._idle:
                 await _carry(self._server, self._client, self._received)
         except OSError:
-            pass
+            return
         finally:
             body.cancel()
             await asyncio.gather(body, return_exceptions=True)
-        await self._client.say_farewell(b"")
+        await self._client.linger()
 
     async def _body(self, left: int) -> None:
         """A host that wants no more of it may still answer; a client that breaks off gets no answer."""

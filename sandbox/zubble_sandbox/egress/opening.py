@@ -33,6 +33,8 @@ ENV: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Some programs read only the lower, some only the upper case."""
+_PASSABLE: Final = Path("/run/zubble-egress")
+"""Of root, whose runtime folder lets nobody pass."""
 _PASSABLE_MODE: Final = 0o711
 _SOCKET_MODE: Final = 0o666
 """Whoever reaches it may connect; its folders decide about that."""
@@ -113,28 +115,19 @@ async def while_opening(way_out: Egress | None) -> AsyncIterator[Egress | None]:
 
 def forget(token: str) -> None:
     """Remove what a worker that is gone left of the way out of one of its sandboxes."""
-    for base in (_private(), _passable()):
-        _remove(base / token)
-
-
-def _private() -> Path:
-    return runtime_dir() / "egress"
-
-
-def _passable() -> Path:
-    """Beside the runtime folder, which lets nobody pass."""
-    return runtime_dir().with_name("zubble-egress")
+    _remove(runtime_dir() / "egress" / token)
+    if os.geteuid() == 0:
+        _remove(_PASSABLE / token)
 
 
 def _place(token: str, uid: int | None) -> Path:
-    passable = _passable()
-    if uid is None and not (passable / token).exists():
-        return private_dir(_private()) / token
-    passable.mkdir(mode=_PASSABLE_MODE, exist_ok=True)
-    info = passable.lstat()
-    if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.geteuid() or info.st_mode & 0o022:
-        raise SandboxUnavailable(f"{passable} must be a folder of this user that no other can change.")
-    return passable / token
+    if os.geteuid() != 0 or (uid is None and not (_PASSABLE / token).exists()):
+        return private_dir(runtime_dir() / "egress") / token
+    _PASSABLE.mkdir(mode=_PASSABLE_MODE, exist_ok=True)
+    info = _PASSABLE.lstat()
+    if not stat.S_ISDIR(info.st_mode) or info.st_uid != 0 or info.st_mode & 0o022:
+        raise SandboxUnavailable(f"{_PASSABLE} must be a folder of root that no other can change.")
+    return _PASSABLE / token
 
 
 def _make(folder: Path, uid: int | None) -> None:

@@ -206,7 +206,7 @@ def certificate(tmp_path_factory, missing_part):
 
 
 @pytest.fixture
-async def world(certificate):
+async def world(certificate, logged):
     file, key = certificate
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(file, key)
@@ -222,6 +222,7 @@ async def world(certificate):
         await way.close()
     await web.stop()
     await tls.stop()
+    assert [line for line in logged if line.get("action") == "egress_failed"] == [], "faults of our own"
 
 
 @pytest.fixture
