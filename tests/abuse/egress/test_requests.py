@@ -282,3 +282,13 @@ async def test_only_the_worker_and_the_sandbox_can_reach_a_socket(world):
     assert way.folder.parent.stat().st_mode & 0o777 == 0o700
     assert way.folder.stat().st_mode & 0o777 == 0o711
     assert (way.folder / "proxy").stat().st_mode & 0o777 == 0o666
+
+
+async def test_a_fault_of_our_own_costs_one_connection_and_not_the_proxy(world, logged, monkeypatch):
+    way = await world.way_out(HOST)
+    with monkeypatch.context() as broken:
+        broken.setattr("zubble_sandbox.egress.requests.parse", lambda head: head.no_such_attribute)
+        assert await world.get(way, f"http://{HOST}/", HOST) == b""
+    (fault,) = [line for line in logged if line.get("action") == "egress_failed"]
+    logged.remove(fault)
+    assert (await world.get(way, f"http://{HOST}/", HOST)).endswith(b"hello")
