@@ -6,7 +6,8 @@ The tasks come in ten batches. After each one `zubble doctor` has to find no key
 it should have. Then, when the worker is idle, its memory, file descriptors, threads and the server's keys are
 noted; sealed records are removed first, as their TTL would. Exits with 1 when the doctor found something, or
 when the last half of the run grew: descriptors or threads at all, keys by more than one index entry a batch,
-memory by more than 2 KiB a task.
+memory by more than 2 KiB a task. Connections to Redis are counted apart: a worker opens one more whenever all
+are in use, up to 32, and keeps it.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.scale.site import Footprint, Site, until
+from zubble_queue.stores.connection import MAX_CONNECTIONS
 
 BATCHES: Final = 10
 KIB_PER_TASK: Final = 2.0
@@ -69,11 +71,13 @@ async def _one_batch(site: Site, name: str, tasks: int) -> dict[str, Any]:
     await _expire_sealed(site)
     await site.store.census()
     await asyncio.sleep(_SETTLING_SECONDS)
+    held, connections = Footprint.of(site.worker), await _connections(site)
     return {
         "verified": verified,
         "doctor": f"{verdict}: {detail}",
         "keys": await _keys(site),
-        **asdict(Footprint.of(site.worker)),
+        "connections": connections,
+        **asdict(replace(held, fds=held.fds - connections)),
     }
 
 
@@ -95,10 +99,20 @@ async def _keys(site: Site) -> int:
     return int(await site.store._client.dbsize())  # noqa: SLF001
 
 
+async def _connections(site: Site) -> int:
+    """The worker's to the server, without Celery's own."""
+    client = site.store._client  # noqa: SLF001
+    pool = client.connection_pool
+    ours = len(pool._available_connections) + len(pool._in_use_connections)  # noqa: SLF001
+    names = [each["name"] for each in await client.client_list()]
+    return names.count("zubble") - ours
+
+
 def _growth(notes: list[dict[str, Any]], tasks: int) -> dict[str, float]:
     middle, last = notes[len(notes) // 2 - 1], notes[-1]
     grown = {
-        name: last[name] - middle[name] for name in ("keys", "fds", "threads", "rss_kib", "anonymous_kib")
+        name: last[name] - middle[name]
+        for name in ("keys", "fds", "connections", "threads", "rss_kib", "anonymous_kib")
     }
     return {**grown, "kib_per_task": round(grown["anonymous_kib"] / max(tasks / 2, 1), 3)}
 
@@ -107,6 +121,7 @@ def is_flat(found: dict[str, Any]) -> bool:
     grown = found["grown_in_last_half"]
     return bool(
         all(note["doctor"].startswith("ok") for note in found["notes"])
+        and found["notes"][-1]["connections"] <= MAX_CONNECTIONS
         and grown["fds"] <= 0
         and grown["threads"] <= 0
         and grown["keys"] <= BATCHES
