@@ -233,12 +233,13 @@ def test_the_range_of_users_never_holds_root():
 async def test_a_worker_that_is_not_root_isolates_just_as_well(host, provider):
     worker = await host.start_worker("open_as_nobody.py", stdout=PIPE)
     stdout, _ = await worker.communicate()
-    found = json.loads(stdout)
+    found = json.loads(stdout.splitlines()[-1])
     assert found["uid"] != 0
     assert found["available"], found
     assert found["isolated"], found
     assert found["exit_codes"] == [0, 0, 0]
     assert "fork" in found["bomb"].lower(), "the limit of processes counts in each sandbox alone"
+    assert "HTTP Error 403" in found["asked"], "and its proxy can be reached"
 
 
 async def test_many_in_a_row_and_many_at_once_leave_nothing(provider, host):

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from zubble_queue import sandboxes
+from zubble_queue.cli.logs import log_to_stderr
 from zubble_queue.cli.machine import check_sandboxes
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.contracts.sandbox import Command, CommandResult, HostUse, SandboxSpec
@@ -25,6 +26,7 @@ async def execute(
     settings: Settings, asked: SandboxRequest, command: list[str], timeout_seconds: float, report: Report
 ) -> Exit:
     """Raises CannotStart when the sandbox is not to be had: nothing ever runs outside instead."""
+    log_to_stderr(quiet=True)
     provider = sandboxes.provider(settings, asked.backend)
     await check_sandboxes(settings, [asked])
     spec = SandboxSpec(

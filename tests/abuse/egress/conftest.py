@@ -226,7 +226,12 @@ async def world(certificate, logged):
 
 
 @pytest.fixture
-def logged():
-    """What is logged, as dicts."""
+def logged(monkeypatch):
+    """What is logged, as dicts, however quiet an earlier test in this process has made the loggers."""
+    configured = structlog.get_config()
+    structlog.reset_defaults()
+    for module in ("proxy", "tally"):
+        monkeypatch.setattr(f"zubble_sandbox.egress.{module}._log", structlog.get_logger())
     with structlog.testing.capture_logs() as lines:
         yield lines
+    structlog.configure(**configured)

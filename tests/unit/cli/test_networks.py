@@ -106,3 +106,20 @@ def test_a_network_that_the_sandbox_cannot_keep_is_refused_here(tmp_path, monkey
     assert main([*execute, "--allow-host", "a.example", "--", "true"]) == 2
     assert capsys.readouterr().err == "Sandbox 'local' cannot keep network 'allowlist'; it has none, open.\n"
     assert main([*execute, "--network", "open", "--", "true"]) == 0, "control"
+
+
+def test_an_allow_list_can_be_tried_and_says_what_was_asked_for(tmp_path, monkeypatch, capsys, missing_part):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZUBBLE_WORKER__NETWORKS", "allowlist")
+    ask = "import urllib.request as u; u.urlopen('http://denied.example/', timeout=20)"
+
+    code = main(["sandbox", "exec", "--allow-host", "a.example", "--json", "--", "python3", "-I", "-c", ask])
+
+    said = capsys.readouterr()
+    if code == 2 and "does not work here" in said.err:
+        missing_part(said.err)
+    found = json.loads(said.out)
+    assert "HTTP Error 403" in found["stderr"]
+    (use,) = found["host_uses"]
+    assert (use["host"], use["denied"], use["reasons"]) == ("denied.example", 1, ["host"])
+    assert said.err == "denied.example: 0 allowed, 1 denied host\n"
