@@ -191,11 +191,14 @@ async def _sandboxes(settings: Settings) -> AsyncIterator[Finding]:
             found = "its settings are wrong" if isinstance(refused, BadInput) else "not installed"
             yield Finding(f"sandbox {name}", "failed", found, " ".join(str(refused).splitlines()))
             continue
-        facts = ", ".join([f"strength {probe.strength}", *map(" ".join, probe.facts.items())])
+        granted = [network for network in probe.networks if network in {"none", *settings.worker.networks}]
+        words = [f"strength {probe.strength}", f"networks {' '.join(granted)}"]
+        facts = ", ".join([*words, *map(" ".join, probe.facts.items())])
         if not probe.available:
             yield Finding(f"sandbox {name}", "failed", facts, " ".join(probe.problems))
         elif not probe.isolated:
-            yield Finding(f"sandbox {name}", "warning", facts, "It does not isolate: run what you trust.")
+            todo = " ".join(probe.problems) or "It does not isolate: run what you trust."
+            yield Finding(f"sandbox {name}", "warning", facts, todo)
         else:
             todo = " ".join(probe.problems) or STRONGER[probe.strength]
             yield Finding(f"sandbox {name}", "ok", facts, todo)

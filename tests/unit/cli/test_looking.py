@@ -107,6 +107,16 @@ def test_a_worker_machine_is_told_how_strong_its_sandboxes_are(folder, monkeypat
     assert found["verdict"] == "warning"
 
 
+def test_a_worker_machine_is_told_which_networks_its_sandboxes_are_granted(folder, monkeypatch, capsys):
+    monkeypatch.setenv("ZUBBLE_WORKER__SANDBOXES", "local")
+    monkeypatch.setenv("ZUBBLE_WORKER__NETWORKS", "allowlist,open")
+
+    _, said = shown(capsys, "doctor")
+
+    detail = findings(said)["sandbox local"]["detail"]
+    assert "networks none open," in detail, "local cannot keep an allow-list"
+
+
 def test_a_misspelled_variable_is_a_warning(folder, monkeypatch, capsys):
     monkeypatch.setenv("ZUBBLE_REDIS", "redis://x")
 
