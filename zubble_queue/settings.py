@@ -7,6 +7,7 @@ ZUBBLE_WORKER__SLOTS=8. Lists are JSON or comma-separated.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
@@ -45,6 +46,7 @@ from zubble_queue.errors import BadInput
 
 REDIS_SCHEMES: Final = ("redis", "rediss", "unix", "sentinel", "redis+sentinel", "rediss+sentinel")
 
+_IMAGES_OF_ROOT: Final = Path("/var/lib/zubble-queue/images")
 _FROZEN: Final = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
@@ -120,7 +122,8 @@ class Settings(BaseSettings):
     artifacts_url: str = Field(min_length=1)
     """An fsspec URL or a folder; by default `artifacts` below home."""
     images_folder: Path
-    """Where `zubble sandbox pull` keeps root file systems; by default `images` below home."""
+    """Where `zubble sandbox pull` keeps root file systems. By default `images` below home; without a home of
+    its own, root has them where the users of its sandboxes can get to."""
     record_ttl_seconds: int = Field(default=30 * 86_400, ge=3_600)
     """How long Redis keeps the records of a batch."""
     max_attempts: int = Field(default=3, ge=1, le=10)
@@ -182,7 +185,9 @@ class Settings(BaseSettings):
     @classmethod
     def _with_places(cls, values: dict[str, Any]) -> dict[str, Any]:
         home = values.get("home") or xdg("XDG_DATA_HOME", ".local/share")
-        places = {"artifacts_url": str(Path(home) / "artifacts"), "images_folder": Path(home) / "images"}
+        is_root = "home" not in values and _effective_uid() == 0
+        images = _IMAGES_OF_ROOT if is_root else Path(home) / "images"
+        places = {"artifacts_url": str(Path(home) / "artifacts"), "images_folder": images}
         return {**places, **values, "home": Path(home).absolute()}
 
     @field_validator("redis_url")
@@ -231,6 +236,11 @@ def without_password(url: str) -> str:
         return url
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit(parts._replace(netloc=f"{parts.username or ''}:***@{host}"))
+
+
+def _effective_uid() -> int | None:
+    """None where users have no numbers."""
+    return os.geteuid() if hasattr(os, "geteuid") else None
 
 
 def _models(layers: Layers) -> tuple[dict[str, ModelConfig], list[str]]:

@@ -1,8 +1,9 @@
 """Sandboxes of Linux namespaces, through bubblewrap.
 
-Nothing of the host but /usr (with the links and caches of its programs) is inside; no network; its own
-seccomp filter; a read-only root; work tree, /tmp and /dev/shm in sized memory. A worker that is root gives
-every sandbox its own unprivileged user: one started by root could write the kernel's settings of the host.
+Of the host nothing but /usr (with the links and caches of its programs) is inside, or an image in its place.
+No network unless the spec asks for one; its own seccomp filter; a read-only root; work tree, /tmp and
+/dev/shm in sized memory; a control group for all of it where there are any. A worker that is root gives every
+sandbox its own unprivileged user: one started by root could write the kernel's settings of the host.
 """
 
 from __future__ import annotations
@@ -21,18 +22,21 @@ from pydantic import Field
 from zubble_queue.contracts.sandbox import Probe, Sandbox, SandboxSpec
 from zubble_queue.contracts.sandbox_options import SandboxOptions
 from zubble_queue.errors import JobError, SandboxUnavailable
-from zubble_sandbox import commands, egress, planning, probing, tools
+from zubble_sandbox import commands, egress, planning, probing, roots, tools
 from zubble_sandbox.cgroups import Cgroups, NoLimits
 from zubble_sandbox.egress import Egress
+from zubble_sandbox.images.store import Held, Images
 from zubble_sandbox.opening import adopt_sandbox, open_sandbox, reap_orphans
-from zubble_sandbox.planning import Machine
+from zubble_sandbox.planning import Machine, Use
 from zubble_sandbox.records import Record, Records, runtime_dir
+from zubble_sandbox.supervised import Setup, SupervisedSandbox
 from zubble_sandbox.uids import DEFAULT_BASE, DEFAULT_COUNT, UidPool
 
 _ADVICE: Final = (
     "Start the worker in a group of its own (systemd-run --user --scope -p Delegate=yes zubble worker), or "
     "name one that was delegated to its user in sandboxes.bubblewrap.cgroup."
 )
+_NO_IMAGES: Final = Path("/nonexistent")
 MAX_READONLY_FILES: Final = 400
 """Each needs a descriptor while the sandbox opens; 1,024 is the usual limit of a process."""
 
@@ -49,6 +53,8 @@ class BubblewrapOptions(SandboxOptions):
     cgroup: str | None = Field(default=None, pattern=r"^/?[A-Za-z0-9][A-Za-z0-9._@:/-]*$")
     """A control group below the root of each hierarchy, in which the workers' user may make groups: where it
     was delegated. Else the worker's own is used, and by root the topmost."""
+    images_folder: Path | None = None
+    """Where `zubble sandbox pull` keeps images; the one of the settings, when None."""
 
 
 class BubblewrapProvider:
@@ -74,6 +80,7 @@ class BubblewrapProvider:
         self._candidates = None if options.bwrap_file is None else (options.bwrap_file,)
         self._uid_range = (options.uid_base, options.uid_count)
         self._cgroup = options.cgroup
+        self._images = Images(options.images_folder or _NO_IMAGES)
         self._folder = folder
         self._way_out = way_out
         self._preparing = threading.Lock()
@@ -95,25 +102,38 @@ class BubblewrapProvider:
             machine = await asyncio.to_thread(self._prepare)
         record = machine.recorded(Record.new(backend=self.name, spec=spec), spec)
         with ExitStack() as kept:
-            held = machine.hold(kept)
-            way_out = await self._way_out(spec, record.token, uid=None if held is None else held.uid)
+            image = self._hold_image(spec, kept)
+            user = machine.hold(kept)
+            placed = roots.resolved(spec, image)
+            way_out = await self._way_out(spec, record.token, uid=None if user is None else user.uid)
             async with egress.while_opening(way_out):
                 with ExitStack() as fds:
                     try:
-                        plan = machine.plan(spec, record, held, way_out, fds)
+                        plan = machine.plan(placed, record, Use(user, image, way_out), fds)
                     except OSError as error:
                         raise SandboxUnavailable(f"A sandbox could not be prepared: {error}.") from error
                     plan = replace(plan, after=kept.pop_all().close)
                     sandbox = await open_sandbox(spec, machine.records, plan)
+                if image is not None:
+                    await _begin(sandbox, image, placed)
         sandbox.way_out = way_out
         return sandbox
 
     async def attach(self, handle: str) -> Sandbox:
         records = Records(self._folder or runtime_dir())
         record = await asyncio.to_thread(records.adopt, handle, self.name)
-        sandbox = await adopt_sandbox(records, record, planning.setup)
+        kept = ExitStack()
+
+        def setup(spec: SandboxSpec) -> Setup:
+            image = self._hold_image(spec, kept)
+            return planning.setup(roots.resolved(spec, image), image)
+
+        sandbox = await adopt_sandbox(records, record, setup, kept.close)
         sandbox.way_out = await self._way_out(sandbox.spec, record.token)
         return sandbox
+
+    def _hold_image(self, spec: SandboxSpec, kept: ExitStack) -> Held | None:
+        return planning.hold_image(self._images, spec, kept, others=os.geteuid() == 0)
 
     async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
         records = Records(self._folder or runtime_dir())
@@ -141,6 +161,22 @@ class BubblewrapProvider:
     def _no_limits(self) -> str:
         assert self._machine is not None
         return self._machine.no_limits
+
+
+async def _begin(sandbox: SupervisedSandbox, image: Held, spec: SandboxSpec) -> None:
+    """Put what the image holds there into the work tree. Raises JobError, and destroys the sandbox then."""
+    try:
+        tree = await asyncio.to_thread(roots.beginning, image, spec)
+        if tree is not None:
+            await sandbox.restore(tree)
+    except OSError as full:
+        await sandbox.destroy()
+        raise JobError(
+            f"What the image {spec.image!r} holds in {spec.work_dir} does not fit: {full}."
+        ) from full
+    except BaseException:
+        await sandbox.destroy()
+        raise
 
 
 def _cgroups(folder: str | None) -> tuple[Cgroups | None, str]:

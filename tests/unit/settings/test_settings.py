@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,8 @@ def problems(**flags):
     return caught.value.problems
 
 
-def test_without_any_source_everything_has_its_default(folder, clean_environment):
+def test_without_any_source_everything_has_its_default(folder, clean_environment, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1_000)
     settings = Settings.load()
 
     home = clean_environment / ".local" / "share" / "zubble-queue"
@@ -37,6 +39,12 @@ def test_without_any_source_everything_has_its_default(folder, clean_environment
     assert settings.redis_url is None
     assert settings.worker.sandboxes == ("bubblewrap",)
     assert settings.origins == {}
+
+
+def test_root_has_its_images_where_other_users_can_pass(folder, clean_environment, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert Settings.load().images_folder == Path("/var/lib/zubble-queue/images")
+    assert Settings.load({"home": "/srv/zubble"}).images_folder == Path("/srv/zubble/images")
 
 
 def test_flags_stand_over_environment_over_file_over_default(folder, monkeypatch):
