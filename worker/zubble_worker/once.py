@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from zubble_queue.contracts.envelope import Header
 from zubble_queue.settings import Settings
-from zubble_worker.attempt import Done
+from zubble_worker.exits import Done
 from zubble_worker.service import Service
 from zubble_worker.tools import build
 

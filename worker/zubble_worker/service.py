@@ -13,8 +13,9 @@ from zubble_queue.contracts.ending import Ending, Stop
 from zubble_queue.contracts.envelope import Header
 from zubble_queue.contracts.record import Claim, Refused, Unreadable, WorkerInfo
 from zubble_queue.errors import StoreUnavailable
-from zubble_worker.attempt import Attempt, Done
+from zubble_worker.attempt import Attempt
 from zubble_worker.contact import patiently
+from zubble_worker.exits import Done
 from zubble_worker.tools import Tools
 
 _log = structlog.get_logger(__name__)
