@@ -17,7 +17,10 @@ app = typer.Typer(help="Submit batches, watch them, export their results.", no_a
 app.add_typer(batch_changes.app)
 
 _Format = Annotated[
-    str, typer.Option("--format", metavar="NAME", help="auto, or an installed reader: envelopes, humaneval.")
+    str,
+    typer.Option(
+        "--format", metavar="NAME", help="auto, or an installed reader: envelopes, harbor, humaneval."
+    ),
 ]
 _Limit = Annotated[int | None, typer.Option("--limit", min=1, help="The first so many tasks of each file.")]
 _Repeats = Annotated[int, typer.Option("--repeats", min=1, max=1_000, help="Samples per task, for pass@k.")]
@@ -27,7 +30,12 @@ _Repeats = Annotated[int, typer.Option("--repeats", min=1, max=1_000, help="Samp
 def submit(
     context: typer.Context,
     *,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Tasks: JSON lines, also gzipped.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE|FOLDER...", help="JSON lines, also gzipped; or folders of Harbor tasks."
+        ),
+    ],
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="A model defined in zubble.toml.")],
     batch: Annotated[
         str, typer.Option("--batch", metavar="NAME", help="By default from the file, model and budget.")
@@ -68,7 +76,7 @@ def submit(
     api_key_env: options.ApiKeyEnv = None,
     as_json: options.Json = False,
 ) -> int:
-    """Submit files of tasks as one batch. Submitting again creates only what is new.
+    """Submit files or folders of tasks as one batch. Submitting again creates only what is new.
 
     \b
     Examples:
@@ -77,6 +85,7 @@ def submit(
       zubble batch submit tasks.jsonl --model small --max-batch-usd 25 --retries 2
       zubble batch submit tasks.jsonl --model small --pool gpu --weight 3 --concurrency 20
       zubble batch submit HumanEval.jsonl.gz --model small --limit 10 --repeats 5
+      zubble batch submit terminal-bench/tasks --model small --sandbox docker --network open
       zubble batch submit tasks.jsonl --model qwen --endpoint http://127.0.0.1:8000/v1 --price free --wait
     """
     report = Report("batch-submit", as_json=as_json)
@@ -196,9 +205,14 @@ def cancel(context: typer.Context, batch: options.BatchName, as_json: options.Js
 def export(
     context: typer.Context,
     batch: options.BatchName,
-    form: Annotated[str, typer.Option("--format", metavar="jsonl|csv|humaneval")] = "jsonl",
+    *,
+    form: Annotated[str, typer.Option("--format", metavar="jsonl|csv|humaneval|patches")] = "jsonl",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Where to write; standard output if left out.")
+    ] = None,
+    edits: Annotated[
+        Path | None,
+        typer.Option("--edits", metavar="FOLDER", help="Where to write the patch and files of each task."),
     ] = None,
     as_json: options.Json = False,
 ) -> int:
@@ -208,13 +222,15 @@ def export(
     jsonl      one TaskOutput and ending a line
     csv        one row a task, for a spreadsheet
     humaneval  {task_id, completion, passed, result} a line, the completion from the sealed work tree
+    patches    {instance_id, model_name_or_path, model_patch} a line, as SWE-bench takes predictions
 
     \b
     Examples:
       zubble batch export humaneval-3f9a2c --format csv -o results.csv
       zubble batch export humaneval-3f9a2c --format humaneval -o samples.jsonl
+      zubble batch export tasks-3f9a2c --format patches -o predictions.jsonl --edits edits
     """
     report = Report("batch-export", as_json=as_json)
     from zubble_queue.cli import batches
 
-    return asyncio.run(batches.export(options.settings(context), batch, form, output, report))
+    return asyncio.run(batches.export(options.settings(context), batch, form, output, report, edits=edits))

@@ -81,7 +81,7 @@ def read(plan: Plan, progress: Progress) -> Work:
         name=name,
         tenant=defaults.tenant,
         model=defaults.model,
-        source=", ".join(file.name for file in plan.files),
+        source=", ".join(map(_name, plan.files)),
         labels=defaults.labels,
         max_spend_usd=plan.max_batch_usd,
         on_ceiling=plan.on_ceiling,
@@ -112,11 +112,16 @@ def _first(parcels: Sequence[Parcel], tasks: int | None) -> list[Parcel]:
     return [parcel for parcel in parcels if parcel.envelope.source_id in kept]
 
 
+def _name(file: Path) -> str:
+    """Without its folder; `.` and `..` have one of their own."""
+    return file.name if file.name not in {"", ".."} else file.resolve().name
+
+
 def _default_name(plan: Plan) -> str:
     """Another model, level or budget is another batch; another file of the same name is not."""
     defaults = plan.defaults
     return identity.default_batch_name(
-        _SUFFIXES.sub("", plan.files[0].name),
+        _SUFFIXES.sub("", _name(plan.files[0])),
         defaults.model,
         "zubble",
         defaults.level,

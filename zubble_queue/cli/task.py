@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -78,6 +79,53 @@ def tail(
     from zubble_queue.cli import tasks
 
     return asyncio.run(tasks.tail(options.settings(context), task, batch, report, follow=follow))
+
+
+@app.command("patch")
+def patch(
+    context: typer.Context,
+    task: options.TaskName,
+    batch: options.InBatch = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Where to write; printed if left out.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Print what a task's agent changed, as a patch for `git apply` or `patch -p1`.
+
+    Lines with # before it name what a patch cannot hold. Printed, control characters are shown and do
+    nothing; with -o the file is as the agent made it.
+
+    \b
+    Examples:
+      zubble task patch acme/sum --batch tasks-3f9a2c
+      zubble task patch acme/sum -o sum.patch
+    """
+    report = Report("task-patch", as_json=as_json)
+    from zubble_queue.cli import edits
+
+    return asyncio.run(edits.patch(options.settings(context), task, batch, output, report))
+
+
+@app.command("files")
+def files(
+    context: typer.Context,
+    task: options.TaskName,
+    batch: options.InBatch = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.tar")] = None,
+    as_json: options.Json = False,
+) -> int:
+    """List the files that a task's agent made or changed, and with -o write them as a tar.
+
+    \b
+    Examples:
+      zubble task files acme/sum
+      zubble task files acme/sum -o sum.tar
+    """
+    report = Report("task-files", as_json=as_json)
+    from zubble_queue.cli import edits
+
+    return asyncio.run(edits.files(options.settings(context), task, batch, output, report))
 
 
 @app.command("cancel")

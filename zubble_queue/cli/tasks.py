@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from zubble_queue.cli import needs, views
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.3
 _PAGE: Final = 1_000
+_COMMANDS: Final = {"patch": "patch", "changed_files": "files"}
+"""Which command hands out an artifact."""
 
 
 async def ls(settings: Settings, batch: str, state: str | None, outcome: str | None, report: Report) -> Exit:
@@ -87,7 +89,7 @@ def task_lines(view: TaskView, worklog: str, journal: list[JournalEntry]) -> Ite
     yield f"Task {view.task_id} ({plain(view.source_id)}, repeat {view.repeat}) of batch {view.batch}"
     yield f"  {view.state.value}, model {plain(view.model)}, attempts {view.attempt}, worker {view.worker}"
     if ending := view.ending:
-        yield f"  {ending.outcome}: stop {ending.stop.value}, verdict {ending.verdict.value}"
+        yield f"  {ending.outcome}: stop {ending.stop.value}, verdict {_verdict(ending)}"
         if ending.reason:
             yield f"  {plain(ending.reason)}"
         if ending.report:
@@ -96,8 +98,7 @@ def task_lines(view: TaskView, worklog: str, journal: list[JournalEntry]) -> Ite
         yield f"  {ending.iterations_used} steps, {ending.usage.tokens} tokens, {usd(ending.spend_usd)}"
         yield f"  {phases}"
         yield from _evidence_lines(ending)
-        for name, ref in ending.artifacts.items():
-            yield f"  {plain(name)}: {ref}"
+        yield from _artifact_lines(view, ending)
     if worklog:
         yield "\nWorklog entry"
         yield plain(worklog, lines=True)
@@ -106,6 +107,20 @@ def task_lines(view: TaskView, worklog: str, journal: list[JournalEntry]) -> Ite
     for entry in journal:
         code = "killed" if entry.exit_code is None else f"exit {entry.exit_code}"
         yield f"  {entry.step:3} {code:8} {plain(entry.command)[:100]} → {plain(entry.result_summary)[:80]}"
+
+
+def _verdict(ending: Ending) -> str:
+    """With its reward, where that says more."""
+    verdict, reward = ending.verdict.value, ending.reward
+    if isinstance(reward, Mapping):
+        return f"{verdict}, reward {', '.join(f'{plain(name)} {value:g}' for name, value in reward.items())}"
+    return verdict if reward in {None, 0.0, 1.0} else f"{verdict}, reward {reward:g}"
+
+
+def _artifact_lines(view: TaskView, ending: Ending) -> Iterator[str]:
+    for name, ref in ending.artifacts.items():
+        command = _COMMANDS.get(name)
+        yield f"  {plain(name)}: {ref}{f' (zubble task {command} {view.task_id})' if command else ''}"
 
 
 def _evidence_lines(ending: Ending) -> Iterator[str]:

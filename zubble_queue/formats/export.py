@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,7 +59,12 @@ async def rows(store: RedisStore, artifacts: ArtifactStore, batch: str) -> Async
 
 def line(form: str) -> Line:
     """The lines of a format. Raises UnknownName."""
-    lines: dict[str, type[Line]] = {"jsonl": JsonLine, "csv": CsvLine, "humaneval": HumanEvalLine}
+    lines: dict[str, type[Line]] = {
+        "jsonl": JsonLine,
+        "csv": CsvLine,
+        "humaneval": HumanEvalLine,
+        "patches": PatchLine,
+    }
     if form not in lines:
         raise UnknownName("export format", form, lines)
     return lines[form]()
@@ -145,6 +151,7 @@ _COLUMNS: Final[dict[str, Callable[[Row], Any]]] = {
     "outcome": lambda row: row.ending.outcome,
     "stop": lambda row: row.ending.stop.value,
     "verdict": lambda row: row.ending.verdict.value,
+    "reward": lambda row: _reward(row.ending),
     "iterations_used": lambda row: row.ending.iterations_used,
     "attempts": lambda row: row.view.attempt,
     "calls": lambda row: row.ending.usage.calls,
@@ -159,6 +166,11 @@ _COLUMNS: Final[dict[str, Callable[[Row], Any]]] = {
 }
 
 
+def _reward(ending: Ending) -> Any:
+    """A number, the numbers by name as JSON, or nothing."""
+    return json.dumps(dict(ending.reward)) if isinstance(ending.reward, Mapping) else ending.reward
+
+
 def _cell(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(_FORMULA):
         return f"'{value}"
@@ -171,13 +183,27 @@ def _csv(cells: Any) -> str:
     return line.getvalue()
 
 
-class HumanEvalLine:
-    """A sample as human-eval writes it: {task_id, completion, passed, result}."""
+class _FromArtifacts:
+    """A line that needs what only the artifact store has."""
 
     head = ""
 
     def __init__(self) -> None:
         self.missing = 0
+
+    async def _kept(self, row: Row, ref: str | None) -> bytes:
+        """An artifact's content; one that is gone costs its own row something, not the export."""
+        if ref is None:
+            return b""
+        try:
+            return await row.artifacts.aget(ref)
+        except InfraError:
+            self.missing += 1
+            return b""
+
+
+class HumanEvalLine(_FromArtifacts):
+    """A sample as human-eval writes it: {task_id, completion, passed, result}."""
 
     async def __call__(self, row: Row) -> str:
         values = {
@@ -202,15 +228,24 @@ class HumanEvalLine:
         trajectory = await self._kept(row, row.ending.artifacts.get("trajectory"))
         return _last_words(trajectory) or f"failed: {row.ending.outcome}"
 
-    async def _kept(self, row: Row, ref: str | None) -> bytes:
-        """An artifact's content; one that is gone costs its own row something, not the export."""
-        if ref is None:
-            return b""
-        try:
-            return await row.artifacts.aget(ref)
-        except InfraError:
-            self.missing += 1
-            return b""
+
+class PatchLine(_FromArtifacts):
+    """A prediction as SWE-bench takes it: {instance_id, model_name_or_path, model_patch}."""
+
+    async def __call__(self, row: Row) -> str:
+        patch = await self._kept(row, row.ending.artifacts.get("patch"))
+        values = {
+            "instance_id": row.view.source_id,
+            "model_name_or_path": row.view.model,
+            "model_patch": _diffs(patch).decode("utf-8", "replace"),
+        }
+        return json.dumps(values) + "\n"
+
+
+def _diffs(patch: bytes) -> bytes:
+    """Without the lines before it that name what it cannot hold."""
+    found = re.search(rb"^diff --git ", patch, re.MULTILINE)
+    return patch[found.start() :] if found else b""
 
 
 def _file_in(tree: bytes, name: str) -> str:

@@ -52,7 +52,7 @@ def folder(tmp_path, monkeypatch):
             ["--allow-host", "a.example:443"],
             "--allow-host 'a.example:443' must be a name, without a port and",
         ),
-        (["--format", "xml"], "Unknown format 'xml'; known: envelopes, humaneval."),
+        (["--format", "xml"], "Unknown format 'xml'; known: envelopes, harbor, humaneval."),
         (["--label", "x"], "--label must be NAME=VALUE, not 'x'."),
         (["--price", "free"], "--price and --api-key-env describe an --endpoint"),
         (["--endpoint", "http://127.0.0.1:1/v1"], "--endpoint needs --price"),

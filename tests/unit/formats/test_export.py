@@ -14,7 +14,7 @@ from zubble_queue.contracts.ending import Ending, Stop, Usage, Verdict
 from zubble_queue.contracts.record import TaskState, TaskView
 from zubble_queue.contracts.submission import TaskDefaults
 from zubble_queue.errors import UnknownName
-from zubble_queue.formats import export, humaneval
+from zubble_queue.formats import edits, export, humaneval
 from zubble_queue.formats.export import Row
 
 PROMPT = "def f():\n    '''One.'''\n"
@@ -185,3 +185,52 @@ async def test_each_row_is_counted(row, tmp_path):
 def test_an_unknown_format_is_refused_with_the_known_ones():
     with pytest.raises(UnknownName, match="Unknown export format 'xml'; known: csv, humaneval, jsonl"):
         export.line("xml")
+
+
+PATCH = b"# binary or large file: x (3 bytes)\ndiff --git a/f b/f\nnew file mode 100644\n"
+
+
+async def test_a_patch_line_is_a_prediction_without_what_a_patch_cannot_hold(row, artifacts, capsys):
+    ref = artifacts.put(PATCH).ref
+    gone = f"sha256:{'0' * 64}"
+    line = export.line("patches")
+
+    async def source():
+        for named in ({"patch": ref}, {}, {"patch": gone}):
+            yield row(artifacts=named)
+
+    await export.write(source(), line, None, lambda _: None)
+
+    lines = [json.loads(text) for text in capsys.readouterr().out.splitlines()]
+    diff = PATCH[PATCH.index(b"diff") :].decode()
+    assert lines[0] == {"instance_id": "=1+1", "model_name_or_path": "m", "model_patch": diff}
+    assert [one["model_patch"] for one in lines[1:]] == ["", ""]
+    assert line.missing == 1
+
+
+async def test_edits_are_written_to_a_folder_for_each_task_that_has_any(row, artifacts, tmp_path):
+    named = {"patch": artifacts.put(PATCH).ref, "changed_files": f"sha256:{'0' * 64}"}
+    folders = edits.Folders(tmp_path / "edits")
+
+    async def source():
+        for kept in (named, {}):
+            yield row(artifacts=kept)
+
+    handed_on = [one async for one in folders.filled(source())]
+
+    assert len(handed_on) == 2
+    assert (folders.written, folders.missing) == (1, 1)
+    [folder] = (tmp_path / "edits").iterdir()
+    assert folder.name == handed_on[0].view.task_id
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == {"changes.patch": PATCH}
+
+
+@pytest.mark.parametrize(
+    ("reward", "cell"),
+    [(None, ""), (0.5, "0.5"), ({"tests": 1.0, "style": 0.5}, '{"tests": 1.0, "style": 0.5}')],
+)
+async def test_a_row_holds_the_reward(row, capsys, reward, cell):
+    await written("csv", row(reward=reward))
+
+    [line] = csv.DictReader(io.StringIO(capsys.readouterr().out))
+    assert line["reward"] == cell
