@@ -51,7 +51,9 @@ async def open_sandbox(spec: SandboxSpec, records: Records, plan: Plan) -> Super
         channel = await box.start(plan)
         handle = plan.record.token if plan.record.linger_seconds else None
         setup = replace(plan.setup, oom=box.oom)
-        return await SupervisedSandbox.begin(spec, setup, channel, box.end, handle)
+        sandbox = await SupervisedSandbox.begin(spec, setup, channel, box.end, handle)
+        sandbox.renamed = box.rename
+        return sandbox
     except (SandboxUnavailable, LineLost, OSError, TimeoutError) as error:
         reason = box.complaint() or str(error) or "it did not answer"
         await box.end()
@@ -113,6 +115,11 @@ class _Box:
             line = await (SocketLine.over(ours) if ours else self._connect())
         self._channel = Channel(line)
         return self._channel
+
+    def rename(self, spec: SandboxSpec) -> None:
+        """Put the name of another spec into the record."""
+        self._record = self._record.renamed(spec)
+        self._records.add(self._record)
 
     async def rejoin(self) -> Channel:
         """Raises LineLost when nobody listens any more."""

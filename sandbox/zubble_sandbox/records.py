@@ -100,6 +100,9 @@ class Record:
         values = dict(json.loads(data))
         return cls(**{**values, "groups": tuple(values.get("groups", ()))})
 
+    def renamed(self, spec: SandboxSpec) -> Self:
+        return replace(self, name=spec.name, note=notes.note(spec) if self.note else "")
+
     @property
     def orphaned(self) -> bool:
         return started_at(self.worker_pid) != self.worker_started

@@ -112,6 +112,8 @@ class SupervisedSandbox:
         self._frozen_at: float | None = None
         self._frozen_before = 0.0
         self._destroying: asyncio.Task[None] | None = None
+        self.renamed: Callable[[SandboxSpec], object] = lambda _: None
+        """Called when it is handed over."""
         self.way_out: Egress | None = None
         """Its own, which ends with it."""
         self._killing: asyncio.Task[object] | None = None
@@ -220,6 +222,12 @@ class SupervisedSandbox:
             self._frozen_before = self._frozen_seconds()
             self._frozen_at = None
             self._thawed.set()
+
+    async def hand_over(self, spec: SandboxSpec) -> None:
+        """Become the sandbox of a spec that differs in its name only; its life begins now."""
+        await self._file(WORK_DIR, wire.SETUP, *self._setup.fields(spec))
+        self.renamed(spec)
+        self._spec = spec
 
     async def ping(self) -> None:
         """Raises SandboxUnavailable when the supervisor does not answer."""

@@ -24,8 +24,8 @@
  *
  *   AUTH      the secret as the payload itself; the first frame where --key was given
  *   SETUP     mode life pids open_files file_bytes memory_bytes linger background oom port path (name folder)...
- *             once; again it is answered and changes nothing. A limit of 0 is no limit. `oom` is a descriptor, or
- *             paths with ':' between, of memory.events or memory.oom_control. `port` 0: no forwarder.
+ *             once; again it only begins another life. A limit of 0 is no limit. `oom` is a descriptor, or paths
+ *             with ':' between, of memory.events or memory.oom_control. `port` 0: no forwarder.
  *   EXEC      id timeout cwd argc argv... NAME=VALUE...: started unless the id is known; the answer is its result:
  *             exit|signal|timeout code seconds oom-kills, then of both streams: total head tail
  *   WAIT      id out err: the result of a known command, without so many bytes of the heads
@@ -116,7 +116,7 @@ void signal_all(int number);
 void end_all(void);
 void spare_present(void); /* `end_others` leaves these and what descends from them */
 void end_others(void);
-bool reap(bool block); /* false when there are no children at all */
+bool reap(bool block); /* collect who has ended, one at least if `block`; whether there are others */
 
 /* command.c: the one command */
 struct limits {

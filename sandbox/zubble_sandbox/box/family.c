@@ -141,22 +141,21 @@ bool reap(bool block)
 {
     int status, options = block ? 0 : WNOHANG;
     pid_t pid;
-    bool any = false;
     while ((pid = waitpid(-1, &status, options)) > 0 || (pid < 0 && errno == EINTR)) {
         if (pid > 0) {
             command_ended(pid, status);
-            any = true;
             options = WNOHANG;
         }
     }
-    return any || pid == 0;
+    return pid == 0;
 }
 
 void end_all(void)
 {
-    do
+    while (reap(false)) {
         signal_all(SIGKILL);
-    while (reap(true));
+        reap(true);
+    }
 }
 
 void spare_present(void)

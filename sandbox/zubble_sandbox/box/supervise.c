@@ -198,10 +198,13 @@ static int open_oom_counter(const char *where)
 
 static bool is_ours(int fd)
 {
-    bool ours = fd <= 2 || fd == line_fd || fd == next_fd || fd == listener || fd == children_fd || fd == oom_fd || fd == kept_fd;
+    const int used[] = {0, 1, 2, line_fd, next_fd, listener, children_fd, oom_fd, kept_fd};
+    bool ours = command_uses(fd);
+    for (size_t i = 0; i < sizeof used / sizeof *used; i++)
+        ours = ours || fd == used[i];
     for (int i = 0; i < MAX_CALLERS; i++)
         ours = ours || fd == callers[i].fd;
-    return ours || command_uses(fd);
+    return ours;
 }
 
 /* Whoever started this process may have left descriptors open: no command sees one, and we keep those we need. */
@@ -224,10 +227,12 @@ static void put_away(bool close_them)
 
 static int set_up(struct fields *fields)
 {
-    if (is_set_up)
-        return DONE;
     const char *mode = text_field(fields);
     double life = number_field(fields);
+    if (is_set_up) {
+        end_of_life = now() + life;
+        return DONE;
+    }
     limit_fields(fields);
     linger = number_field(fields);
     background = number_field(fields) != 0;
@@ -291,10 +296,12 @@ static void serve(void)
     int result = serve_one(kind, call, &fields);
     if (kind == WRITE || kind == RESTORE)
         body_drain(call); /* so that the next frame is a request again */
-    if (result == REFUSED)
-        send_refusal(call);
-    else if (result == DONE)
+    if (result == DONE)
         out_send(OK, call);
+    else if (result == REFUSED)
+        send_refusal(call);
+    if (result == REFUSED && kind == SETUP)
+        end_of_life = 0; /* half of one is none */
 }
 
 static void next_line(void)
