@@ -39,6 +39,8 @@ class Footprint:
     """What it has written itself."""
     rss_kib: int
     fds: int
+    tcp: int
+    """Of the fds: TCP sockets, which are those to the endpoint."""
     threads: int
 
     @classmethod
@@ -46,11 +48,14 @@ class Footprint:
         proc = Path("/proc", str(pid))
         rollup = dict(_kib(line) for line in (proc / "smaps_rollup").read_text().splitlines()[1:])
         status = dict(line.split(":", 1) for line in (proc / "status").read_text().splitlines())
+        held = [str(fd.readlink()) for fd in (proc / "fd").iterdir()]
+        tcp = {f"socket:[{line.split()[9]}]" for line in (proc / "net" / "tcp").read_text().splitlines()[1:]}
         return cls(
             rollup["Pss"],
             rollup["Anonymous"],
             rollup["Rss"],
-            len(list((proc / "fd").iterdir())),
+            len(held),
+            sum(each in tcp for each in held),
             int(status["Threads"]),
         )
 

@@ -6,8 +6,8 @@ The tasks come in ten batches. After each one `zubble doctor` has to find no key
 it should have. Then, when the worker is idle, its memory, file descriptors, threads and the server's keys are
 noted; sealed records are removed first, as their TTL would. Exits with 1 when the doctor found something, or
 when the last half of the run grew: descriptors or threads at all, keys by more than one index entry a batch,
-memory by more than 2 KiB a task. Connections to Redis are counted apart: a worker opens one more whenever all
-are in use, up to 32, and keeps it.
+memory by more than 2 KiB a task. Connections are counted apart: a worker keeps what it once needed at a time,
+at most 32 to Redis and one for each slot to the endpoint.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ async def measure(tasks: int, slots: int, folder: Path) -> dict[str, Any]:
         await site.stop()
     return {
         "tasks": tasks // BATCHES * BATCHES,
+        "slots": slots,
         "verified": sum(note["verified"] for note in notes),
         "seconds": round(time.monotonic() - began, 1),
         "grown_in_last_half": _growth(notes, tasks),
@@ -77,7 +78,7 @@ async def _one_batch(site: Site, name: str, tasks: int) -> dict[str, Any]:
         "doctor": f"{verdict}: {detail}",
         "keys": await _keys(site),
         "connections": connections,
-        **asdict(replace(held, fds=held.fds - connections)),
+        **asdict(replace(held, fds=held.fds - held.tcp - connections)),
     }
 
 
@@ -100,7 +101,7 @@ async def _keys(site: Site) -> int:
 
 
 async def _connections(site: Site) -> int:
-    """The worker's to the server, without Celery's own."""
+    """The worker's to Redis, without Celery's own."""
     client = site.store._client  # noqa: SLF001
     pool = client.connection_pool
     ours = len(pool._available_connections) + len(pool._in_use_connections)  # noqa: SLF001
@@ -112,7 +113,7 @@ def _growth(notes: list[dict[str, Any]], tasks: int) -> dict[str, float]:
     middle, last = notes[len(notes) // 2 - 1], notes[-1]
     grown = {
         name: last[name] - middle[name]
-        for name in ("keys", "fds", "connections", "threads", "rss_kib", "anonymous_kib")
+        for name in ("keys", "fds", "connections", "tcp", "threads", "rss_kib", "anonymous_kib")
     }
     return {**grown, "kib_per_task": round(grown["anonymous_kib"] / max(tasks / 2, 1), 3)}
 
@@ -122,6 +123,7 @@ def is_flat(found: dict[str, Any]) -> bool:
     return bool(
         all(note["doctor"].startswith("ok") for note in found["notes"])
         and found["notes"][-1]["connections"] <= MAX_CONNECTIONS
+        and found["notes"][-1]["tcp"] <= found["slots"]
         and grown["fds"] <= 0
         and grown["threads"] <= 0
         and grown["keys"] <= BATCHES
