@@ -127,7 +127,7 @@ class Settings(BaseSettings):
     record_ttl_seconds: int = Field(default=30 * 86_400, ge=3_600)
     """How long Redis keeps the records of a batch."""
     max_attempts: int = Field(default=3, ge=1, le=10)
-    """Attempts lost to dead workers before a task is sealed `stuck`."""
+    """Attempts lost to dead workers, or to faults of our own, before a task is sealed `stuck`."""
     lease: LeaseSettings = LeaseSettings()
     worker: WorkerSettings = WorkerSettings()
     models: FrozenMap[str, ModelConfig] = Field(default_factory=dict, validate_default=True)

@@ -51,10 +51,10 @@ class Exits:
             return await self.seal(Stopped(Stop.INVALID, reason))
         if fault is failure.Fault.INFRA_PERMANENT:
             return await self.seal(Stopped(Stop.INFRA, reason))
-        if not isinstance(error, InfraError):
-            _log.error("a fault of our own", action="attempt_failed", exc_info=error)
-            reason = f"a fault of our own: {type(error).__name__}"
-        return await self._postpone(reason)
+        if isinstance(error, InfraError):
+            return await self._postpone(reason)
+        _log.error("a fault of our own", action="attempt_failed", exc_info=error)
+        return await self._postpone(f"a fault of our own: {type(error).__name__}", unforeseen=True)
 
     async def seal(self, stopped: Stopped, checked: CheckResult | None = None) -> Done:
         """Write the ending, or have another attempt follow where the batch asks for it."""
@@ -74,10 +74,15 @@ class Exits:
         await patiently(lambda: self._store.release(self._case.claim.lease, cause=cause))
         return Done("released", cause=cause)
 
-    async def _postpone(self, cause: str) -> Done:
+    async def _postpone(self, cause: str, *, unforeseen: bool = False) -> Done:
+        """Give back for later; the store seals what has failed too often."""
         await self._keep_edits()
-        delay = await patiently(lambda: self._store.postpone(self._case.claim.lease, cause=cause))
-        task_id = self._case.envelope.task_id
+        lease, task_id = self._case.claim.lease, self._case.envelope.task_id
+        delay = await patiently(lambda: self._store.postpone(lease, cause=cause, unforeseen=unforeseen))
+        if delay is None:
+            ending = (await patiently(lambda: self._store.task(task_id))).ending
+            _log.warning("sealed", action="task_sealed", task_id=task_id, cause=cause)
+            return Done("sealed", ending)
         _log.warning("postponed", action="task_postponed", task_id=task_id, cause=cause, delay=delay)
         return Done("released", cause=cause)
 

@@ -43,7 +43,7 @@ class TaskView(BaseModel):
     attempt: int
     """Leases taken so far in all; 0 before the first claim."""
     abnormal_ends: int
-    """Leases that ended without a word, by a dead worker or a lost one."""
+    """Leases that ended without a word, by a dead worker or a lost one, or by what nobody foresaw."""
     task_type: str
     model: str
     content_hash: str

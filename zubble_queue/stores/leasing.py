@@ -203,17 +203,19 @@ class Leasing(Reading):
         """Give the task back to the queue: a hand-over, counted against nobody. The cause is one sentence."""
         _kept(lease, await self._run("release", lease.task_id, lease.token, cause[:1_000]))
 
-    async def postpone(self, lease: Lease, *, cause: str) -> float | None:
+    async def postpone(self, lease: Lease, *, cause: str, unforeseen: bool = False) -> float | None:
         """Give the task back because the machinery failed; it is fed again after a growing delay.
 
         It counts against nobody. After INFRA_FAILURES in a round, or INFRA_SECONDS after the first, the
-        task is sealed `infra` with all causes as evidence.
+        task is sealed `infra` with all causes as evidence. A failure that nobody foresaw may be the task's
+        own doing: it counts as a lost attempt, and at max_attempts the task is sealed `stuck`.
 
         Returns:
             Seconds until it is fed again; None when it was sealed.
         """
         limits = (INFRA_FAILURES, micro(INFRA_SECONDS), micro(INFRA_DELAY_SECONDS))
-        answer = await self._run("postpone", lease.task_id, lease.token, cause[:1_000], *limits)
+        arguments = (cause[:1_000], *limits, int(unforeseen))
+        answer = await self._run("postpone", lease.task_id, lease.token, *arguments)
         if answer[0] == "lost":
             raise _lost(lease)
         return None if answer[0] == "sealed" else answer[1] / MICRO

@@ -61,6 +61,24 @@ async def test_a_task_whose_attempts_go_on_failing_is_sealed_infra_with_the_caus
     assert len(task.ending.evidence["ends"]) == INFRA_FAILURES
 
 
+async def test_what_nobody_foresaw_is_a_lost_attempt_and_waits_all_the_same(world):
+    lease = await world.running()
+
+    delays = []
+    for _ in range(3):
+        delays.append(await world.store.postpone(lease, cause="a fault of our own", unforeseen=True))
+        if delays[-1] is not None:
+            assert await world.store.announce(10) == []
+            await let_mature(world)
+            lease = (await world.claim()).lease
+
+    task = await world.store.task(lease.task_id)
+    assert [delay and delay > 0 for delay in delays] == [True, True, None]
+    assert (task.outcome, task.abnormal_ends) == ("stuck", 3)
+    assert task.ending.reason == "max_attempts=3 reached: 3 attempts were lost; the last: a fault of our own"
+    assert [end["cause"] for end in task.ending.evidence["ends"]] == ["a fault of our own"] * 3
+
+
 async def test_a_task_that_has_been_failing_for_an_hour_is_sealed(world):
     lease = await world.running()
     await world.admin.hset(world.keys.task(lease.task_id), "infra_since", 1)

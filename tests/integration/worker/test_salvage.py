@@ -197,9 +197,11 @@ async def test_a_loop_that_raises_in_the_middle_leaves_its_edits_to_the_next_att
     claim = await zubble.store.claim(task.header(epoch=1), worker_id="test")
 
     done = await Attempt(claim, tools).run()
+    lost = (await zubble.store.task(task.task_id)).abnormal_ends
     await zubble.store.cancel_task(task.task_id)
 
     assert (done.how, done.cause) == ("released", "a fault of our own: ZeroDivisionError")
+    assert lost == 1
     assert_edits_are_kept(zubble.artifacts, (await zubble.sealed("broken")).ending)
 
 

@@ -273,6 +273,11 @@ local function seal_unattended(id, batch, from, stop, reason, evidence)
     artifacts = kept_edits(id)}))
 end
 
+local function too_many_lost(count, cause)
+  local reason = 'max_attempts=' .. int(MAX_ATTEMPTS) .. ' reached: ' .. count .. ' attempts were lost; the last: ' .. cause
+  return reason:sub(1, 1000)
+end
+
 -- How leases ended that did not end well: the evidence of a stuck task.
 local function remember_end(id, cause)
   local record = fields(task_key(id), 'ends', 'epoch', 'worker')

@@ -20,8 +20,7 @@ local function reap(id)
   if record[3] == '1' or batch_cancelled(batch) then
     seal_unattended(id, batch, 'running', 'cancelled', 'cancelled by the operator')
   elseif abnormal >= MAX_ATTEMPTS then
-    local reason = 'max_attempts=' .. int(MAX_ATTEMPTS) .. ' reached: ' .. abnormal .. ' attempts ended without a word'
-    seal_unattended(id, batch, 'running', 'stuck', reason, {ends = ends})
+    seal_unattended(id, batch, 'running', 'stuck', too_many_lost(abnormal, 'no renewal'), {ends = ends})
     stuck[#stuck + 1] = id
   else
     note(id, record[4], 'lease_lost', {worker = record[5], abnormal_ends = abnormal, spend_micro_usd = cost(id)})
