@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +23,6 @@ from zubble_queue.contracts.sandbox_options import SandboxOptions
 from zubble_queue.errors import JobError, SandboxUnavailable
 from zubble_sandbox import commands, egress, planning, probing, roots, tools
 from zubble_sandbox.cgroups import Cgroups, NoLimits
-from zubble_sandbox.egress import Egress
 from zubble_sandbox.images.store import Held, Images
 from zubble_sandbox.opening import adopt_sandbox, open_sandbox, reap_orphans
 from zubble_sandbox.planning import Machine, Use
@@ -63,26 +61,18 @@ class BubblewrapProvider:
     Args:
         options: What the settings say.
         folder: For records; `records.runtime_dir()` when None.
-        way_out: Opens the egress proxy of a sandbox.
     """
 
     name: Final = "bubblewrap"
     Options: Final = BubblewrapOptions
 
-    def __init__(
-        self,
-        options: BubblewrapOptions | None = None,
-        *,
-        folder: Path | None = None,
-        way_out: Callable[..., Awaitable[Egress | None]] = egress.open_for,
-    ) -> None:
+    def __init__(self, options: BubblewrapOptions | None = None, *, folder: Path | None = None) -> None:
         options = options or BubblewrapOptions()
         self._candidates = None if options.bwrap_file is None else (options.bwrap_file,)
         self._uid_range = (options.uid_base, options.uid_count)
         self._cgroup = options.cgroup
         self._images = Images(options.images_folder or _NO_IMAGES)
         self._folder = folder
-        self._way_out = way_out
         self._preparing = threading.Lock()
         self._machine: Machine | None = None
 
@@ -105,7 +95,7 @@ class BubblewrapProvider:
             image = self._hold_image(spec, kept)
             user = machine.hold(kept)
             placed = roots.resolved(spec, image)
-            way_out = await self._way_out(spec, record.token, uid=None if user is None else user.uid)
+            way_out = await egress.open_for(spec, record.token, uid=None if user is None else user.uid)
             async with egress.while_opening(way_out):
                 with ExitStack() as fds:
                     try:
@@ -129,7 +119,7 @@ class BubblewrapProvider:
             return planning.setup(roots.resolved(spec, image), image)
 
         sandbox = await adopt_sandbox(records, record, setup, kept.close)
-        sandbox.way_out = await self._way_out(sandbox.spec, record.token)
+        sandbox.way_out = await egress.open_for(sandbox.spec, record.token)
         return sandbox
 
     def _hold_image(self, spec: SandboxSpec, kept: ExitStack) -> Held | None:
