@@ -3,7 +3,7 @@
 Each promise is an async function that takes a provider, opens what it needs and asserts. A backend that
 cannot keep one is listed in `KNOWN_GAPS` with the reason; the contract tests expect that failure, strictly.
 
-ZUBBLE_CONFORMANCE_OUTPUT_MIB sets how much the promise about large output prints (20 MiB).
+ZUBBLE_CONFORMANCE_OUTPUT_MIB sets how much the promise about large output prints (200 MiB).
 """
 
 from zubble_sandbox.conformance import files, lasting, living, places, reaching, running

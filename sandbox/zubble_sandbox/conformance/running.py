@@ -156,13 +156,22 @@ async def one_byte_more_is_cut_in_the_middle(provider: SandboxProvider) -> None:
 
 @promise
 async def large_output_on_both_streams_is_counted_and_bounded(provider: SandboxProvider) -> None:
-    size = int(os.environ.get("ZUBBLE_CONFORMANCE_OUTPUT_MIB", "20")) * MIB
+    size = int(os.environ.get("ZUBBLE_CONFORMANCE_OUTPUT_MIB", "200")) * MIB
     async with opened(provider) as sandbox:
         result = await run(sandbox, f"head -c {size} /dev/zero & head -c {size} /dev/zero >&2; wait; exit 7")
         assert (result.stdout_bytes, result.stderr_bytes, result.exit_code) == (size, size, 7)
         assert result.truncated
         assert len(result.stdout) < KEPT + 100
         assert len(result.stderr) < KEPT + 100
+
+
+@promise
+async def a_huge_line_keeps_both_its_ends(provider: SandboxProvider) -> None:
+    async with opened(provider) as sandbox:
+        result = await run(sandbox, f"printf begin; head -c {50 * MIB} /dev/zero | tr '\\0' x; printf end")
+        assert result.stdout.startswith(b"beginxxx")
+        assert result.stdout.endswith(b"xxxend")
+        assert result.stdout_bytes == 50 * MIB + len("beginend")
 
 
 @promise

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.docker_engine import TOOLS_IMAGE
+from zubble_queue.contracts.sandbox import Probe
 from zubble_sandbox.attached import AttachedProvider
 from zubble_sandbox.bubblewrap import BubblewrapProvider
 from zubble_sandbox.docker_engine import DockerProvider
@@ -20,6 +21,9 @@ BACKENDS = (
     *("local", "bubblewrap"),
     *(pytest.param(name, marks=pytest.mark.slow) for name in ("docker", "attached")),
 )
+SHARED = {"local": LocalProvider(), "bubblewrap": BubblewrapProvider()}
+PROBED: dict[str, Probe] = {}
+"""Of those that are shared by all tests."""
 
 
 class InFreshContainers:
@@ -61,17 +65,17 @@ class InFreshContainers:
 async def provider(request, missing_part):
     with contextlib.ExitStack() as ending:
         provider = make(request, ending)
-        probe = await provider.probe()
+        probe = PROBED.get(request.param) or await provider.probe()
+        if request.param in SHARED:
+            PROBED[request.param] = probe
         if not probe.available:
             missing_part(f"{request.param} is not available: {'; '.join(probe.problems)}")
         yield provider
 
 
 def make(request, ending):
-    if request.param == "local":
-        return LocalProvider()
-    if request.param == "bubblewrap":
-        return BubblewrapProvider()
+    if request.param in SHARED:
+        return SHARED[request.param]
     engine = request.getfixturevalue("docker_engine")
     if request.param == "docker":
         provider = DockerProvider(

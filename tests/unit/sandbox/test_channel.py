@@ -8,9 +8,10 @@ import socket
 import pytest
 
 from zubble_queue.errors import SandboxUnavailable
+from zubble_sandbox import channel as channels
 from zubble_sandbox import wire
 from zubble_sandbox.channel import Channel
-from zubble_sandbox.line import SocketLine
+from zubble_sandbox.line import LineLost, SocketLine
 
 
 @pytest.fixture
@@ -162,3 +163,119 @@ async def test_a_message_whose_caller_gave_up_is_sent_to_its_end(line):
     assert received == len(body)
     writer.write(wire.frame(wire.OK, await next_call(reader)))
     await again
+
+
+class Switchboard:
+    """Lines that break and are opened again: the other ends, in the order of their opening."""
+
+    def __init__(self) -> None:
+        self.ends: asyncio.Queue[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = asyncio.Queue()
+        self.refusals: list[Exception] = []
+        self.tries = 0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def open(self) -> SocketLine:
+        self.tries += 1
+        if self.refusals:
+            raise self.refusals.pop(0)
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_unix_connection(sock=theirs)
+        self._writers.append(writer)
+        self.ends.put_nowait((reader, writer))
+        return await SocketLine.over(ours)
+
+    def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+
+@pytest.fixture
+async def board(monkeypatch):
+    monkeypatch.setattr(channels, "_RETRY_SECONDS", (0.0, 0.01))
+    board = Switchboard()
+    yield board
+    board.close()
+
+
+@pytest.fixture
+async def again(board):
+    """A channel that opens another line when it has lost one."""
+    channel = Channel(await board.open(), board.open)
+    yield channel
+    await channel.close()
+
+
+async def test_a_call_that_waits_is_sent_anew_over_another_line(board, again):
+    body = b"x" * (wire.CHUNK_BYTES + 1)
+    call = asyncio.create_task(again.call(wire.RESTORE, body=(body,), limit=10))
+    reader, writer = await board.ends.get()
+    call_id = await next_call(reader)
+    writer.write(wire.frame(wire.CHUNK, call_id, b"half"))
+    writer.close()
+    reader, writer = await board.ends.get()
+    assert await next_call(reader) == call_id
+    received, kind = b"", wire.CHUNK
+    while kind != wire.END:
+        length, kind, _ = wire.parse_header(await reader.readexactly(wire.HEADER_BYTES))
+        received += await reader.readexactly(length)
+    assert received == body
+    writer.write(wire.frame(wire.CHUNK, call_id, b"whole") + wire.frame(wire.OK, call_id))
+    assert await call == ([], b"whole")
+
+
+async def test_a_line_that_is_lost_while_nobody_calls_is_opened_for_the_next_call(board, again):
+    _, writer = await board.ends.get()
+    writer.close()
+    reader, writer = await board.ends.get()
+    call = asyncio.create_task(again.call(wire.PING))
+    writer.write(wire.frame(wire.OK, await next_call(reader)))
+    await call
+
+
+async def test_a_call_that_was_given_up_is_not_sent_anew(board, again):
+    first = asyncio.create_task(again.call(wire.READ))
+    reader, writer = await board.ends.get()
+    await next_call(reader)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    writer.close()
+    reader, writer = await board.ends.get()
+    second = asyncio.create_task(again.call(wire.PING))
+    length, kind, call_id = wire.parse_header(await reader.readexactly(wire.HEADER_BYTES))
+    assert (length, kind) == (0, wire.PING)
+    writer.write(wire.frame(wire.OK, call_id))
+    await second
+
+
+async def test_it_is_tried_again_until_there_is_a_line(board, again):
+    board.refusals = [LineLost("not yet"), LineLost("not yet")]
+    call = asyncio.create_task(again.call(wire.PING))
+    reader, writer = await board.ends.get()
+    await next_call(reader)
+    writer.close()
+    reader, writer = await board.ends.get()
+    writer.write(wire.frame(wire.OK, await next_call(reader)))
+    await call
+    assert board.tries == 4
+
+
+async def test_a_line_that_stays_lost_is_a_lost_sandbox_and_says_why(board, again, monkeypatch):
+    monkeypatch.setattr(channels, "RECONNECT_SECONDS", 0.1)
+    board.refusals = [LineLost("nobody listens")] * 1_000
+    call = asyncio.create_task(again.call(wire.PING))
+    reader, writer = await board.ends.get()
+    await next_call(reader)
+    writer.close()
+    with pytest.raises(SandboxUnavailable, match="nobody listens"):
+        await call
+
+
+async def test_nothing_is_tried_again_where_there_is_nothing_to_connect_to(board, again):
+    board.refusals = [SandboxUnavailable("The pod is gone.")]
+    call = asyncio.create_task(again.call(wire.PING))
+    reader, writer = await board.ends.get()
+    await next_call(reader)
+    writer.close()
+    with pytest.raises(SandboxUnavailable, match="The pod is gone"):
+        await call
+    assert board.tries == 2

@@ -12,7 +12,7 @@ import pytest
 
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import opening, records
+from zubble_sandbox import notes, opening, records
 from zubble_sandbox.records import Record, Records
 from zubble_sandbox.uids import UidPool
 
@@ -87,6 +87,89 @@ def test_the_runtime_folder_is_found_by_user_and_session(tmp_path, monkeypatch):
     assert records.runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path)}) == tmp_path / "zubble"
     assert records.runtime_dir({"XDG_RUNTIME_DIR": str(tmp_path / "gone")}) == tmp_path / "zubble-1000"
     assert records.runtime_dir({}) == tmp_path / "zubble-1000"
+
+
+def lingering(**changes) -> Record:
+    spec = SandboxSpec("name", "owner", linger_seconds=60.0, allowed_hosts=("a.test",))
+    new = Record.new(backend="bubblewrap", spec=spec)
+    return replace(new, **{"worker_pid": dead_pid(), **changes})
+
+
+@pytest.fixture
+def alive():
+    """Starts processes that carry a mark."""
+    started = []
+
+    def alive(token):
+        started.append(
+            subprocess.Popen([sys.executable, "-I", "-S", "-c", "import time; time.sleep(1000)", token])
+        )
+        while not records.marked(token):
+            assert started[-1].poll() is None
+
+    yield alive
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_a_sandbox_is_adopted_once_and_by_its_own_backend(tmp_path, alive):
+    kept, orphan = Records(tmp_path / "records"), lingering()
+    kept.add(orphan)
+    alive(orphan.token)
+    with pytest.raises(SandboxUnavailable, match="cannot be adopted by local"):
+        kept.adopt(orphan.token, "local")
+    ours = kept.adopt(orphan.token, "bubblewrap")
+    assert ours.worker_pid == os.getpid()
+    assert list(kept) == [ours]
+    assert notes.recalled(ours.note) == SandboxSpec(
+        "name", "owner", linger_seconds=60.0, allowed_hosts=("a.test",)
+    )
+    with pytest.raises(SandboxUnavailable, match="has a worker that lives"):
+        kept.adopt(orphan.token, "bubblewrap")
+
+
+@pytest.mark.parametrize("handle", ["", "../x", "zubble-" + "0" * 32, "zubble-" + "0" * 31 + "/"])
+def test_a_handle_of_nothing_is_refused(tmp_path, handle):
+    with pytest.raises(SandboxUnavailable):
+        Records(tmp_path / "records").adopt(handle, "bubblewrap")
+
+
+def test_a_sandbox_that_ends_with_its_worker_is_not_adopted(tmp_path):
+    kept, orphan = Records(tmp_path / "records"), record(worker_pid=dead_pid())
+    kept.add(orphan)
+    with pytest.raises(SandboxUnavailable, match="cannot be adopted"):
+        kept.adopt(orphan.token, "bubblewrap")
+
+
+def test_one_that_may_be_adopted_is_no_orphan_until_its_time_is_over(tmp_path, alive, monkeypatch):
+    kept, waiting, ended = Records(tmp_path / "records"), lingering(), lingering()
+    kept.add(waiting)
+    kept.add(ended)
+    alive(waiting.token)
+    assert kept.orphans("bubblewrap", frozenset()) == [ended]
+    assert kept.orphans("bubblewrap", frozenset()) == [ended]
+    now = records.time.monotonic()
+    monkeypatch.setattr(records.time, "monotonic", lambda: now + 61.0)
+    assert {orphan.token for orphan in kept.orphans("bubblewrap", frozenset())} == {
+        waiting.token,
+        ended.token,
+    }
+
+
+def test_an_orphan_is_removed_by_one_program_only(tmp_path):
+    kept, orphan = Records(tmp_path / "records"), record(worker_pid=dead_pid())
+    kept.add(orphan)
+    assert kept.claim(orphan)
+    assert not kept.claim(orphan)
+    assert opening.reap_orphans(kept, "bubblewrap", frozenset()) == 0
+    assert len(list(kept)) == 1, "whoever claimed it lives"
+
+
+def test_a_note_of_another_version_is_refused():
+    for text in ("{", "[]", '{"name": "n"}', '{"name": "n", "owner": "o", "unheard_of": 1}'):
+        with pytest.raises(SandboxUnavailable, match="another version"):
+            notes.recalled(text)
 
 
 def test_reaping_kills_what_carries_the_mark_and_removes_its_folder(tmp_path):
