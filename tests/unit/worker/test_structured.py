@@ -85,7 +85,9 @@ def test_the_repair_request_names_the_reason_and_its_author():
             SandboxRequest(network="allowlist", allowed_hosts=tuple(f"h{n:03}.example" for n in range(100))),
             "h019.example and 80 more hosts, by",
         ),
+        (SandboxRequest(work_dir="/app"), "Your work tree is /app.\n"),
+        (SandboxRequest(work_dir=None), "Your work tree is the folder in which your commands begin.\n"),
     ],
 )
-def test_the_model_is_told_what_its_commands_may_reach(asked, said):
+def test_the_model_is_told_what_its_commands_may_reach_and_where_it_works(asked, said):
     assert said in system_prompt(asked)

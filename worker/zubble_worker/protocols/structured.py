@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from zubble_queue.contracts.envelope import NetworkRequest
+from zubble_queue.contracts.envelope import SandboxRequest
 
 _REASON_CHARS: Final = 300
 _HOSTS_NAMED: Final = 20
@@ -85,14 +85,13 @@ def repair_request(reason: str) -> str:
     )
 
 
-def system_prompt(asked: NetworkRequest) -> str:
-    """The rules of the protocol, and what commands may reach."""
-    return (
-        f"You are an agent that works in a Linux sandbox {_reach(asked)}. Your work tree is /work.\n{_RULES}"
-    )
+def system_prompt(asked: SandboxRequest) -> str:
+    """The rules of the protocol, where the work tree is, and what commands may reach."""
+    place = asked.work_dir or "the folder in which your commands begin"
+    return f"You are an agent that works in a Linux sandbox {_reach(asked)}. Your work tree is {place}.\n{_RULES}"
 
 
-def _reach(asked: NetworkRequest) -> str:
+def _reach(asked: SandboxRequest) -> str:
     if asked.network == "open":
         return "with a network"
     if not asked.allowed_hosts:
