@@ -88,7 +88,8 @@ def repair_request(reason: str) -> str:
 def system_prompt(asked: SandboxRequest) -> str:
     """The rules of the protocol, where the work tree is, and what commands may reach."""
     place = asked.work_dir or "the folder in which your commands begin"
-    return f"You are an agent that works in a Linux sandbox {_reach(asked)}. Your work tree is {place}.\n{_RULES}"
+    opening = f"You are an agent that works in a Linux sandbox {_reach(asked)}. Your work tree is {place}."
+    return f"{opening}\n{_RULES}"
 
 
 def _reach(asked: SandboxRequest) -> str:
