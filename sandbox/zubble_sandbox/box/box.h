@@ -5,7 +5,7 @@
  *   zubble-box supervise --listen-fd N --linger S TOKEN        serve the newest connection to an inherited one
  *   zubble-box supervise --listen PATH --key SHA256HEX --linger S TOKEN
  *                                                              serve the newest connection that knows the secret
- *                              ... --keep N                  and hold that descriptor, a lock, until the end
+ *                              ... --keep N ...              and hold these descriptors, which are locks, until the end
  *   zubble-box relay PATH                                      stdin and stdout to the socket at PATH
  *   zubble-box forward PORT PATH                               127.0.0.1:PORT to the socket at PATH
  *   zubble-box enter [--uid N] [--cgroup DIR]... -- PROGRAM... join groups, give up root, start PROGRAM

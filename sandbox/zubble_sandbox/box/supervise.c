@@ -14,12 +14,12 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_CALLERS = 8, SECRET_BYTES = 256, BACKLOG = 16, MAX_WAIT_SECONDS = 3600, LAST_SIGNAL = 31 };
+enum { MAX_CALLERS = 8, MAX_KEPT = 8, SECRET_BYTES = 256, BACKLOG = 16, MAX_WAIT_SECONDS = 3600, LAST_SIGNAL = 31 };
 
 static const double START_SECONDS = 60;  /* to be set up in */
 static const double CALLER_SECONDS = 5;  /* to prove who one is */
 
-static int listener = -1, next_fd = -1, children_fd = -1, kept_fd = -1;
+static int listener = -1, next_fd = -1, children_fd = -1, kept[MAX_KEPT], kept_count;
 static bool is_set_up, has_key;
 static unsigned char key[SHA256_BYTES];
 static double end_of_life, linger, lost_at = INFINITY;
@@ -198,12 +198,14 @@ static int open_oom_counter(const char *where)
 
 static bool is_ours(int fd)
 {
-    const int used[] = {0, 1, 2, line_fd, next_fd, listener, children_fd, oom_fd, kept_fd};
+    const int used[] = {0, 1, 2, line_fd, next_fd, listener, children_fd, oom_fd};
     bool ours = command_uses(fd);
     for (size_t i = 0; i < sizeof used / sizeof *used; i++)
         ours = ours || fd == used[i];
     for (int i = 0; i < MAX_CALLERS; i++)
         ours = ours || fd == callers[i].fd;
+    for (int i = 0; i < kept_count; i++)
+        ours = ours || fd == kept[i];
     return ours;
 }
 
@@ -388,8 +390,8 @@ int supervise(int argc, char **argv)
             listener = inherited(argv[1]);
         else if (!strcmp(argv[0], "--listen"))
             named = (listener = listen_at(argv[1])) >= 0;
-        else if (!strcmp(argv[0], "--keep"))
-            kept_fd = inherited(argv[1]);
+        else if (!strcmp(argv[0], "--keep") && kept_count < MAX_KEPT)
+            kept[kept_count++] = inherited(argv[1]);
         else if (!strcmp(argv[0], "--linger"))
             linger = atof(argv[1]);
         else if (!strcmp(argv[0], "--key") && read_key(argv[1]))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
+import subprocess
 
 import pytest
 
@@ -129,3 +132,30 @@ def test_an_architecture_that_was_not_built_is_named(tmp_path, monkeypatch):
         box.binary("arm64")
     with pytest.raises(SandboxUnavailable, match="not on riscv64"):
         box.binary("riscv64")
+
+
+def test_the_locks_it_is_given_are_held_until_it_ends(program, tmp_path):
+    ours, theirs = socket.socketpair()
+    locks = [os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in ("one", "two")]
+    for lock in locks:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    options = [word for lock in locks for word in ("--keep", str(lock))]
+    process = subprocess.Popen(
+        (program, "supervise", "--fd", str(theirs.fileno()), *options, "mark"),
+        pass_fds=(theirs.fileno(), *locks),
+        env={"ASAN_OPTIONS": "detect_leaks=0"},
+    )
+    for fd in (theirs.detach(), *locks):
+        os.close(fd)
+    limits = (b"60", b"64", b"1024", b"0", b"0", b"0", b"0", b"", b"0", b"")
+    setup = wire.pack(b"tree", *limits, b"work", os.fsencode(tmp_path))
+    ours.sendall(wire.frame(wire.SETUP, 1, setup))
+    assert ours.recv(wire.HEADER_BYTES)[4] == wire.OK
+    for name in ("one", "two"):
+        with (tmp_path / name).open() as file, pytest.raises(BlockingIOError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    ours.close()
+    process.wait(timeout=60)
+    for name in ("one", "two"):
+        with (tmp_path / name).open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
