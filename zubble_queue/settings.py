@@ -91,6 +91,8 @@ class WorkerSettings(BaseModel):
     """Whose tasks its workers are given."""
     sandboxes: Names = ("bubblewrap",)
     """Backends a task may ask for; `local` does not isolate."""
+    warm_sandboxes: int = Field(default=0, ge=0, le=1_000)
+    """Of each backend: how many are open before a task asks for one, of the kinds asked for lately."""
     networks: Networks = ("none",)
     """What a task may ask for: `allowlist`, `open`; `none` is always granted."""
     network_ports: Ports = WEB_PORTS

@@ -123,8 +123,11 @@ class WarmProvider:
         return shelf.ready.pop(0)[1] if shelf is not None and shelf.ready else None
 
     def _ask(self, kind: Kind, spec: SandboxSpec) -> None:
-        """Remember that this kind is wanted, from the second time on when it holds files of one task."""
-        if self._closed or not self._is_wanted(kind, spec):
+        """Remember that this kind is wanted, from the second time on when it holds files of one task.
+
+        What is opened in a container of somebody else is not: nothing is left there that nobody asked for.
+        """
+        if self._closed or spec.container is not None or not self._is_wanted(kind, spec):
             return
         shelf = self._shelves.pop(kind, None) or _Shelf(next(self._kinds), spec)
         shelf.asked_at = time.monotonic()

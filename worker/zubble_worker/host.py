@@ -65,6 +65,7 @@ class _Host:
             self._on_ready(info)
         await _first(self._stop_asked, self._consumer_ended)
         code = 0 if self._stop_asked.is_set() else 3
+        await tools.cool()
         await self._drain(service, consumer)
         self._withdrawn.set()
         await asyncio.wait(background, timeout=_LAST_SECONDS)

@@ -20,6 +20,7 @@ async def run_once(settings: Settings, header: Header) -> Done:
     finally:
         for model in tools.models.values():
             await model.aclose()
+        await tools.cool()
         for provider in tools.providers.values():
             await provider.reap()
         await tools.store.aclose()

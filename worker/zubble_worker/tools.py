@@ -6,8 +6,9 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import structlog
 
@@ -23,6 +24,13 @@ from zubble_worker.parking import Bell
 from zubble_worker.provider import Provider
 
 _log = structlog.get_logger(__name__)
+
+
+class Warm(SandboxProvider, Protocol):
+    """A provider that has sandboxes open before anybody asks."""
+
+    async def aclose(self) -> None:
+        """Destroy them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +53,13 @@ class Tools:
     limits: Mapping[str, Provider] = field(default_factory=dict)
     """By model: what the provider's limits allow, shared with all other workers."""
     bell: Bell = field(default_factory=Bell)
+    warm: tuple[Warm, ...] = ()
+    """Those of the providers that open sandboxes ahead."""
+
+    async def cool(self) -> None:
+        """Destroy what is open ahead; from now on sandboxes are opened when somebody asks for one."""
+        for provider in self.warm:
+            await provider.aclose()
 
 
 async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
@@ -53,7 +68,8 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
     Raises:
         OperatorError: One of them is not to be had; the message says which and what to do.
     """
-    providers, strengths = await _providers(settings)
+    probed, strengths = await _providers(settings)
+    warm = _warmed(settings, probed)
     models = _models(settings)
     info = _info(settings, models, strengths)
     store = await connect(settings)
@@ -62,7 +78,8 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
         store=store,
         artifacts=ArtifactStore(settings.artifacts_url),
         models=models,
-        providers=providers,
+        providers={**probed, **warm},
+        warm=tuple(warm.values()),
         lease=settings.lease,
         strengths=strengths,
         networks=settings.worker.networks,
@@ -97,6 +114,14 @@ async def _providers(settings: Settings) -> tuple[dict[str, SandboxProvider], di
         await provider.reap()
         providers[name], strengths[name] = provider, probe.strength
     return providers, strengths
+
+
+def _warmed(settings: Settings, providers: Mapping[str, SandboxProvider]) -> dict[str, Warm]:
+    size = settings.worker.warm_sandboxes
+    if not size:
+        return {}
+    in_front_of: Callable[[SandboxProvider, int], Warm] = registry.load("service", "warm-sandboxes")
+    return {name: in_front_of(provider, size) for name, provider in providers.items()}
 
 
 def _models(settings: Settings) -> dict[str, Model]:
