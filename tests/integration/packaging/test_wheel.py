@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from importlib.metadata import version
@@ -54,6 +56,26 @@ def test_every_file_of_a_package_is_in_the_wheel(names: set[str], package: str):
 
 def test_the_scripts_that_run_inside_redis_are_in_the_wheel(names: set[str]):
     assert [name for name in names if name.startswith("zubble_queue/stores/lua/") and name.endswith(".lua")]
+
+
+def test_the_wheel_is_for_this_machine_and_holds_the_program_that_runs_inside_sandboxes(wheel: Path):
+    arch = platform.machine()
+    assert wheel.name.endswith(f"-py3-none-linux_{arch}.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        info = archive.getinfo(f"zubble_sandbox/bin/zubble-box-{arch}")
+        assert info.external_attr >> 16 & 0o111, "it is executable"
+        assert archive.read(info)[:4] == b"\x7fELF"
+
+
+def test_the_source_distribution_holds_the_source_of_that_program_and_how_it_is_built(tmp_path: Path):
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(tmp_path), cwd=ROOT)
+    [built] = tmp_path.glob("*.tar.gz")
+    with tarfile.open(built) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "sandbox/zubble_sandbox/box").glob("*.[ch]")}
+    assert sources
+    assert {*sources, "hatch_build.py", "pyproject.toml"} <= names
+    assert not [name for name in names if "/bin/" in name]
 
 
 def test_the_licence_is_in_the_wheel(names: set[str]):

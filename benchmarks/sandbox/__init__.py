@@ -1,0 +1,1 @@
+"""What a sandbox costs, as ratios to starting a program bare."""
