@@ -26,6 +26,8 @@ from zubble_worker.stopping import Stopped, Stopping, ask_policy
 from zubble_worker.transcript import Transcript
 
 _PREMATURE_STOPS: Final = 2
+_LOOPS: Final = frozenset({Stop.LOOP_TEXT, Stop.LOOP_ACTION, Stop.LOOP_STALL})
+"""What a fresh context may cure; the same detectors then go on from where they were (C37)."""
 
 
 class AgentLoop:
@@ -66,14 +68,45 @@ class AgentLoop:
         """Let the model act until it submits what passes, gives up, or is stopped."""
         try:
             while True:
-                self._check_limits()
-                action = await self._next_action()
-                if stopped := await self._act(action):
+                if stopped := await self._iterate():
                     return stopped
         except Stopping as ending:
             return ending.stopped
         except BudgetExceededError as reached:
             return Stopped(Stop(f"limit:{reached.limit}"), reached.reason)
+
+    async def _iterate(self) -> Stopped | None:
+        self._check_limits()
+        try:
+            return await self._act(await self._next_action())
+        except Stopping as ending:
+            if not self._may_start_anew(ending.stopped.stop):
+                raise
+            await self._reset_context(ending.stopped)
+            return None
+
+    def _may_start_anew(self, stop: Stop) -> bool:
+        """After a loop, while resets and every limit allow another iteration."""
+        if stop not in _LOOPS or self._talk.resets >= self._envelope.max_context_resets:
+            return False
+        try:
+            self._check_limits()
+        except (BudgetExceededError, Stopping):
+            return False
+        return True
+
+    async def _reset_context(self, loop: Stopped) -> None:
+        """Go on from ledger and journal alone; nothing of the loop is in a later prompt (Z21, Z24)."""
+        self._caller.nudges.clear()
+        await self._record(
+            "context_reset",
+            step=self._talk.step,
+            cause=loop.stop.value,
+            reason=loop.reason,
+            evidence=loop.evidence,
+            text=view.fresh_start(self._talk.step, loop.reason, journal.render(self._talk.journal)),
+        )
+        await self._books.step_done(self._sandbox)
 
     def _check_limits(self) -> None:
         """In the contract's order: iterations, wall clock, tokens, spend (B7); then the policy's ceilings."""
@@ -154,7 +187,7 @@ class AgentLoop:
             "dispatch", step=self._talk.step, command=command, fingerprint=fingerprint, doom_loop=verdict.kind
         )
         if verdict.kind == "stop":
-            return Stopped(Stop.LOOP_ACTION, verdict.text, evidence=dict(verdict.evidence))
+            raise Stopping(Stop.LOOP_ACTION, verdict.text, dict(verdict.evidence))
         if verdict.kind == "refuse":
             await self._observe(verdict.text)
             return None

@@ -66,6 +66,8 @@ class Transcript:
     last_exit_code: int | None = None
     tokens_saved: int = 0
     premature_stops: int = 0
+    resets: int = 0
+    """How often the context was cleared."""
     tokens_per_second: float | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     last_seq: int = 0
@@ -153,6 +155,12 @@ class Transcript:
     def _observation(self, data: dict[str, Any]) -> None:
         self._say(data["text"])
 
+    def _context_reset(self, data: dict[str, Any]) -> None:
+        self.resets += 1
+        self.warning = None
+        self.turns.clear()
+        self._say(data["text"])
+
     def _premature_stop(self, _data: dict[str, Any]) -> None:
         self.premature_stops += 1
 
@@ -182,5 +190,6 @@ _HANDLERS: Final[dict[str, Callable[[Transcript, dict[str, Any]], None]]] = {
     "parked": Transcript._parked,  # noqa: SLF001
     "observation": Transcript._observation,  # noqa: SLF001
     "restarted": Transcript._observation,  # noqa: SLF001
+    "context_reset": Transcript._context_reset,  # noqa: SLF001
     "premature_stop": Transcript._premature_stop,  # noqa: SLF001
 }

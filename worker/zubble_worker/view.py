@@ -31,6 +31,15 @@ def describe(result: CommandResult) -> str:
     return cut("\n".join(parts), 2 * OBSERVATION_CHARS)
 
 
+def fresh_start(step: int, reason: str, journal: str) -> str:
+    """What a context that was cleared begins with."""
+    said = (
+        f"[harness] Your context was cleared at step {step}: {reason}. "
+        "Plan and results so far are below; do not go on as before."
+    )
+    return f"{said}\n\n{journal}" if journal else said
+
+
 def _ending(result: CommandResult) -> str:
     if result.timed_out:
         return f"timed out after {result.seconds:.1f} s; everything it started was killed"

@@ -187,6 +187,8 @@ class TaskEnvelope(BaseModel):
     sandbox: SandboxRequest = Field(default_factory=SandboxRequest)
     verify: VerifySpec = Field(default_factory=VerifySpec)
     verify_each_step: bool = False
+    max_context_resets: int = Field(default=3, ge=0, le=10)
+    """How often a run that loops goes on with a cleared context before it is stopped (Z21)."""
     preflight: Literal["off", "once"] = "once"
     """`once`: before the first call the verify command must run and must fail on the untouched tree."""
     task_type: str = Field(default="task", pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")

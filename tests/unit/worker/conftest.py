@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,6 +85,7 @@ async def drive() -> AsyncIterator[Drive]:
         then: str = "last",
         decisions: Decisions | None = None,
         config: ModelConfig = PRICED,
+        fresh: Sequence[Any] = (),
         **fields: Any,
     ) -> Run:
         task = envelope(**fields)
@@ -92,7 +93,10 @@ async def drive() -> AsyncIterator[Drive]:
         opened.append(sandbox)
         books = MemoryBooks(task.budget)
         transcript = Transcript(Job(task, ""))
-        model = _Listening(Script.model_validate({"rules": [{"turns": turns, "then": then}]}), config)
+        rules: list[dict[str, Any]] = [{"turns": turns, "then": then}]
+        if fresh:  # what is said once the context was cleared
+            rules.insert(0, {"when": {"contains": "context was cleared"}, "turns": fresh})
+        model = _Listening(Script.model_validate({"rules": rules}), config)
         loop = AgentLoop(
             transcript,
             model=model,

@@ -125,7 +125,7 @@ async def test_a_native_call_of_an_unlisted_tool_trips_the_switch(drive):
 
 
 async def test_a_word_said_for_ever_is_cut_and_never_shown_again(drive):
-    run = await drive({"text": [{"repeat": "truncated ", "times": 7_303}]})
+    run = await drive({"text": [{"repeat": "truncated ", "times": 7_303}]}, max_context_resets=0)
 
     assert run.stopped.stop is Stop.LOOP_TEXT
     call = run.books.of_type("call_finished")[0]
@@ -134,6 +134,37 @@ async def test_a_word_said_for_ever_is_cut_and_never_shown_again(drive):
     assert call["tokens_saved"] >= 4_000 - 3_300
     assert [fired["threshold"] for fired in call["repetition"]] == [50, 500, 1000, 1500, 3000]
     assert not any("truncated" in turn.content for turn in run.transcript.turns)
+
+
+async def test_a_loop_clears_the_context_and_the_run_goes_on_from_ledger_and_journal(drive):
+    loop = {"text": [{"repeat": "truncated ", "times": 7_303}]}
+
+    run = await drive(PLAN, MAKE, loop, fresh=[SUBMIT])
+
+    assert run.stopped.stop is Stop.SUBMITTED
+    assert [data["cause"] for data in run.books.of_type("context_reset")] == ["loop:text"]
+    assert not any("truncated" in prompt for prompt in run.prompts)
+    assert "context was cleared at step 3" in run.prompts[-1]
+    assert "[Previous attempts in this task — try a different approach]" in run.prompts[-1]
+    assert "1. [PENDING] make the file" in run.prompts[-1]
+
+
+async def test_a_run_that_loops_after_every_reset_is_stopped(drive):
+    loop = {"text": [{"repeat": "truncated ", "times": 7_303}]}
+
+    run = await drive(loop, max_context_resets=2)
+
+    assert run.stopped.stop is Stop.LOOP_TEXT
+    assert len(run.books.of_type("context_reset")) == 2
+    assert run.books.usage.calls == 3
+
+
+async def test_the_loop_of_an_earlier_context_is_not_allowed_again(drive):
+    run = await drive(say("run", command="ls"))
+
+    assert run.stopped.stop is Stop.LOOP_ACTION
+    assert len(run.books.of_type("context_reset")) == 3
+    assert len(run.books.of_type("command_finished")) == 2
 
 
 async def test_a_loop_that_max_tokens_ended_first_is_a_loop_all_the_same(drive):
@@ -174,7 +205,8 @@ async def test_a_short_repetition_is_told_to_the_model_in_its_next_turn(drive):
 
 
 async def test_a_cycle_of_commands_is_refused_and_then_stopped(drive):
-    run = await drive(say("run", command="ls"), say("run", command="cat x"), then="cycle")
+    turns = say("run", command="ls"), say("run", command="cat x")
+    run = await drive(*turns, then="cycle", max_context_resets=0)
 
     assert run.stopped.stop is Stop.LOOP_ACTION
     assert len(run.books.of_type("command_finished")) < 7
