@@ -4,9 +4,9 @@
 
 BACKEND is the name of an installed backend of sandboxes (bubblewrap and local when none is given), OPTIONS
 its options as JSON, as in `docker='{"image": "debian:12"}'`. Every case is timed next to a bare `posix_spawn`
-of the same program; `x bare` is the ratio of the two medians, `x p10` that of the two tenth percentiles. `warm
-open` takes a sandbox that a pool has opened ahead. The aims for bubblewrap are an exec of at most 2, an open
-of at most 15 and a warm open of at most 2 bare spawns.
+of the same program; `x bare` is the ratio of the two medians, `x p10` that of the two tenth percentiles.
+`warm open` takes a sandbox that a pool has opened ahead. The aims for bubblewrap are an exec of at most 2, an
+open of at most 15 and a warm open of at most 2 bare spawns.
 """
 
 from __future__ import annotations
