@@ -94,7 +94,7 @@ def _spec(claim: Claim, tools: Tools) -> SandboxSpec:
         container=envelope.sandbox.container,
         work_dir=envelope.sandbox.work_dir,
         scratch=envelope.sandbox.scratch,
-        env=envelope.sandbox.env,
+        env=dict(envelope.sandbox.env),
         network=envelope.sandbox.network,
         allowed_hosts=envelope.sandbox.allowed_hosts,
         allowed_ports=tools.network_ports,
