@@ -118,6 +118,13 @@ class Installation:
         self.processes.append(process)
         return process
 
+    async def dump(self) -> str:
+        """Every value that Redis holds."""
+        client = self.store._client
+        keys = [key async for key in client.scan_iter()]
+        dumps = [await client.execute_command("DUMP", key, NEVER_DECODE=True) for key in keys]
+        return "\n".join(dump.decode("latin-1") for dump in dumps if dump)
+
     def log(self) -> str:
         """What all workers printed."""
         logs = sorted(self.folder.glob("worker-*/out.log"))

