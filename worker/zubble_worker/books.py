@@ -16,7 +16,7 @@ from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.record import Checkpoint, Claim, OverLimit, Parked, Reserved
-from zubble_queue.contracts.sandbox import Sandbox, SandboxSpec
+from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxSpec
 from zubble_queue.errors import BudgetExceededError, CeilingReached, ParkedTooLong
 from zubble_queue.stores.redis import RedisStore
 from zubble_worker.contact import Gate, patiently
@@ -24,6 +24,8 @@ from zubble_worker.parking import PARKED_SECONDS, Bell, Parking, pause_seconds
 
 CHECKPOINT_SECONDS: Final = 30.0
 """Snapshots of one attempt are at least this far apart (design: section 3.5)."""
+SNAPSHOT_BYTES: Final = 512 * MIB
+"""The most of any work tree that is copied, however large it may grow: a worker holds copies in memory."""
 _NOTED_SECONDS: Final = 0.1
 """A shorter wait for others is kept until there is more."""
 _INLINE_CHARS: Final = 4_096
@@ -277,4 +279,4 @@ class AttemptBooks:
 
 def snapshot_bytes(spec: SandboxSpec) -> int:
     """The most a snapshot may take: a full work tree and a quarter more for the headers of its entries."""
-    return spec.work_bytes + spec.work_bytes // 4
+    return min(spec.work_bytes + spec.work_bytes // 4, SNAPSHOT_BYTES)

@@ -7,8 +7,10 @@ import tarfile
 
 import pytest
 
+from zubble_queue.contracts.sandbox import MIB, SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
 from zubble_worker import snapshots
+from zubble_worker.books import snapshot_bytes
 from zubble_worker.snapshots import Item
 
 LONG = "/".join(["folder"] * 40) + "/file"
@@ -88,6 +90,13 @@ def test_a_snapshot_that_was_cut_is_refused():
         snapshots.read(whole[:1_500])
     with pytest.raises(SandboxUnavailable, match="ends within"):
         snapshots.read(whole[:100])
+
+
+@pytest.mark.parametrize(("work_mb", "most_mb"), [(1, 1.25), (256, 320), (10_240, 512)])
+def test_a_worker_copies_no_more_than_it_can_hold(work_mb, most_mb):
+    spec = SandboxSpec("name", "owner", work_bytes=work_mb * MIB)
+
+    assert snapshot_bytes(spec) == most_mb * MIB
 
 
 def test_what_is_written_has_no_owner_no_time_no_link_and_two_modes():
