@@ -55,12 +55,16 @@ STOPS = {
     ),
     "deadline": (
         [say("run", command="echo more > late.txt; sleep 60")],
-        {"budget": LoopBudget(max_wallclock_seconds=4)},
+        {"budget": LoopBudget(max_wallclock_seconds=12)},
         Stop.LIMIT_WALLCLOCK,
     ),
     "tools": ([TOOL], {}, Stop.LIMIT_ALLOWED_TOOLS),
-    "text": ([LOOPING], {}, Stop.LOOP_TEXT),
-    "action": ([say("run", command="cat kept.txt", reasoning="look")] * 9, {}, Stop.LOOP_ACTION),
+    "text": ([LOOPING], {"max_context_resets": 0}, Stop.LOOP_TEXT),
+    "action": (
+        [say("run", command="cat kept.txt", reasoning="look")] * 9,
+        {"max_context_resets": 0},
+        Stop.LOOP_ACTION,
+    ),
     "unparsed": (["no JSON"], {}, Stop.PARSE_ERROR),
     "infra": ([REFUSED], {}, Stop.INFRA),
 }
