@@ -30,7 +30,7 @@ async def patch(
     elif data:
         report.say(plain(data.decode("utf-8", "replace"), lines=True).rstrip("\n"))
     else:
-        report.note(f"Task {view.task_id} changed nothing.")
+        report.note(_nothing(view))
     report.result(
         {
             "task_id": view.task_id,
@@ -43,16 +43,16 @@ async def patch(
 
 
 async def files(
-    settings: Settings, task: str, batch: str | None, output: Path | None, report: Report
+    settings: Settings, task: str, batch: str | None, output: Path | None, report: Report, *, whole: bool
 ) -> Exit:
     async with installation(settings) as place:
         view = await place.store.find(task, batch)
-        data = await _kept(place, view, "changed_files")
+        data = await _kept(place, view, "work_tree" if whole else "changed_files")
     found = _members(data)
     if found:
         report.table(("FILE", "BYTES", "MODE"), ((one.name, one.size, f"{one.mode:o}") for one in found))
     else:
-        report.note(f"Task {view.task_id} left no new or different file.")
+        report.note(_nothing(view))
     if output is not None:
         _write(output, data or _EMPTY_TAR)
         report.say(f"They are in {output}.")
@@ -74,6 +74,14 @@ async def _kept(place: Installation, view: TaskView, name: str) -> bytes:
         raise BadInput([f"Task {view.task_id} is {view.state.value}: what it changes is kept when it ends."])
     ref = view.ending.artifacts.get(name)
     return b"" if ref is None else await place.artifacts.aget(ref)
+
+
+def _nothing(view: TaskView) -> str:
+    """Why there is nothing to hand out: what nobody was there to compare was saved as a whole."""
+    artifacts = view.ending.artifacts if view.ending else {}
+    if "work_tree" in artifacts and "trajectory" not in artifacts:
+        return f"Only the whole work tree was saved: zubble task files {view.task_id} --whole -o FILE.tar"
+    return f"Task {view.task_id} left no new or different file."
 
 
 def _members(data: bytes) -> list[tarfile.TarInfo]:

@@ -111,8 +111,10 @@ def patch(
 def files(
     context: typer.Context,
     task: options.TaskName,
+    *,
     batch: options.InBatch = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE.tar")] = None,
+    whole: Annotated[bool, typer.Option("--whole", help="The whole work tree instead, as it was.")] = False,
     as_json: options.Json = False,
 ) -> int:
     """List the files that a task's agent made or changed, and with -o write them as a tar.
@@ -121,11 +123,13 @@ def files(
     Examples:
       zubble task files acme/sum
       zubble task files acme/sum -o sum.tar
+      zubble task files acme/sum --whole -o tree.tar
     """
     report = Report("task-files", as_json=as_json)
     from zubble_queue.cli import edits
 
-    return asyncio.run(edits.files(options.settings(context), task, batch, output, report))
+    settings = options.settings(context)
+    return asyncio.run(edits.files(settings, task, batch, output, report, whole=whole))
 
 
 @app.command("cancel")

@@ -33,6 +33,16 @@ def test_changed_files_are_listed_and_written_as_a_tar(mixed):
         assert archive.getnames() == ["done.txt"]
 
 
+def test_the_whole_work_tree_is_to_be_had_as_well(mixed):
+    user, _ = mixed
+
+    whole = user.zubble("task", "files", "good-1", "--whole", "-o", "tree.tar", "--json").json
+
+    assert [file["path"] for file in whole["files"]] == ["done.txt"]
+    with tarfile.open(user.folder / "tree.tar") as archive:
+        assert archive.getnames() == ["done.txt"]
+
+
 def test_an_agent_that_changed_nothing_leaves_nothing(mixed):
     user, _ = mixed
 
@@ -42,8 +52,8 @@ def test_an_agent_that_changed_nothing_leaves_nothing(mixed):
     )
 
     assert (patch.code, patch.out) == (0, "")
-    assert "changed nothing" in patch.err
-    assert "no new or different file" in files.err
+    for said in (patch, files):
+        assert "left no new or different file" in said.err
     with tarfile.open(user.folder / "no.tar") as archive:
         assert archive.getnames() == []
 
