@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import shutil
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from benchmarks.docker_engine import TOOLS_IMAGE
+from benchmarks.docker_engine import TOOLS_IMAGE, tools_root
 from zubble_queue.contracts.sandbox import Probe
 from zubble_sandbox.attached import AttachedProvider
-from zubble_sandbox.bubblewrap import BubblewrapProvider
+from zubble_sandbox.bubblewrap import BubblewrapOptions, BubblewrapProvider
 from zubble_sandbox.docker_engine import DockerProvider
 from zubble_sandbox.engine.options import AttachedOptions, DockerOptions
+from zubble_sandbox.images.store import Images
 from zubble_sandbox.local import LocalProvider
 
 LEAST_FREE_MB = 100
 BACKENDS = (
     *("local", "bubblewrap"),
-    *(pytest.param(name, marks=pytest.mark.slow) for name in ("docker", "attached")),
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("docker", "attached", "bubblewrap in an image")
+    ),
 )
 SHARED = {"local": LocalProvider(), "bubblewrap": BubblewrapProvider()}
 PROBED: dict[str, Probe] = {}
@@ -61,6 +68,32 @@ class InFreshContainers:
         return name
 
 
+class InAnImage:
+    """The provider `bubblewrap`, with an image in place of the host's programs."""
+
+    name = BubblewrapProvider.name
+
+    def __init__(self, folder) -> None:
+        self._provider = BubblewrapProvider(BubblewrapOptions(images_folder=folder))
+
+    async def open(self, spec):
+        return await self._provider.open(replace(spec, image=TOOLS_IMAGE))
+
+    def __getattr__(self, name):
+        return getattr(self._provider, name)
+
+
+@pytest.fixture(scope="session")
+def images_folder():
+    """A store with one image of this machine's programs, where the users of sandboxes can get to it."""
+    folder = Path(tempfile.mkdtemp(prefix="zubble-images-"))
+    folder.chmod(0o711)
+    (folder / "tools.tar").write_bytes(tools_root())
+    Images(folder / "images").pull(folder / "tools.tar", name=TOOLS_IMAGE)
+    yield folder / "images"
+    shutil.rmtree(folder)
+
+
 @pytest.fixture(params=BACKENDS)
 async def provider(request, missing_part):
     with contextlib.ExitStack() as ending:
@@ -76,6 +109,8 @@ async def provider(request, missing_part):
 def make(request, ending):
     if request.param in SHARED:
         return SHARED[request.param]
+    if request.param == "bubblewrap in an image":
+        return InAnImage(request.getfixturevalue("images_folder"))
     engine = request.getfixturevalue("docker_engine")
     if request.param == "docker":
         provider = DockerProvider(
