@@ -44,6 +44,7 @@ _PROGRAMS: Final = (
         "dd",
         "touch",
         "truncate",
+        "readlink",
     ),
     *(
         "mkdir",
@@ -78,6 +79,7 @@ _PROGRAMS: Final = (
     ),
     *("grep", "sed", "find", "xargs", "setsid", "mount", "umount", "su", "unshare", "nsenter", "python3"),
 )
+_CERTIFICATES: Final = "/etc/ssl/certs/ca-certificates.crt"
 _START_SECONDS: Final = 60.0
 _END_SECONDS: Final = 30.0
 
@@ -222,6 +224,8 @@ def tools_root() -> bytes:
         for path in sorted(files):
             tar.add(Path(path).resolve(), f"usr{path}" if path.startswith(("/bin", "/lib")) else path[1:])
         tar.add(library, str(library)[1:], filter=_without_caches)
+        if Path(_CERTIFICATES).exists():
+            tar.add(_CERTIFICATES, _CERTIFICATES[1:])
         for name in ("bin", "lib", "lib64", "sbin"):
             link = tarfile.TarInfo(name)
             link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"

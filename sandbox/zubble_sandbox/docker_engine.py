@@ -13,15 +13,15 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from zubble_queue.contracts.sandbox import MIB, Probe, Sandbox, SandboxSpec
+from zubble_queue.contracts.sandbox import MIB, NETWORKS, NetworkMode, Probe, Sandbox, SandboxSpec
 from zubble_queue.errors import JobError, SandboxUnavailable
 from zubble_sandbox import commands, egress
 from zubble_sandbox.engine import labels, trial
 from zubble_sandbox.engine.api import Engine
-from zubble_sandbox.engine.containers import Image
+from zubble_sandbox.engine.containers import OPEN_NETWORK, Image
 from zubble_sandbox.engine.images import Images
 from zubble_sandbox.engine.labels import Found
-from zubble_sandbox.engine.opening import Opener
+from zubble_sandbox.engine.opening import Opener, WayOut
 from zubble_sandbox.engine.options import DockerOptions
 
 
@@ -30,16 +30,17 @@ class DockerProvider:
 
     Args:
         options: What the settings say.
+        way_out: Opens the egress proxy of a sandbox.
     """
 
     name: Final = "docker"
     Options: Final = DockerOptions
 
-    def __init__(self, options: DockerOptions | None = None) -> None:
+    def __init__(self, options: DockerOptions | None = None, *, way_out: WayOut = egress.open_for) -> None:
         self.options = options or DockerOptions()
         self._engine = Engine(self.options.host)
         self._images = Images(self._engine, self.options.pull)
-        self._opener = Opener(self._engine, self.options)
+        self._opener = Opener(self._engine, self.options, way_out)
         self._info: Mapping[str, Any] | None = None
 
     @classmethod
@@ -50,12 +51,12 @@ class DockerProvider:
         """Also pulls the images that the settings name, where the engine does not have them."""
         try:
             info = await self._ready()
-            facts = trial.facts_of(info)
+            networks, facts = await self._networks(), trial.facts_of(info)
             for name in self.options.images:
                 await self._images.get(name)
             if self.options.image is None:
                 advice = "No default image is set (sandboxes.docker.image), so nothing could be tried out."
-                return Probe(self.name, True, False, "none", (advice,), facts)
+                return Probe(self.name, True, False, "none", (advice,), facts, networks)
             spec = SandboxSpec("probe", f"probe-{os.getpid()}", work_bytes=MIB, tmp_bytes=MIB)
             sandbox = await self.open(spec)
             try:
@@ -65,7 +66,7 @@ class DockerProvider:
         except (SandboxUnavailable, JobError) as error:
             return Probe(self.name, available=False, isolated=False, problems=(str(error),))
         facts = {**facts, "image": self.options.image, **found.facts}
-        return Probe(self.name, True, found.isolated, found.strength, found.problems, facts)
+        return Probe(self.name, True, found.isolated, found.strength, found.problems, facts, networks)
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         commands.check_readonly_files(spec)
@@ -76,6 +77,8 @@ class DockerProvider:
             raise JobError(
                 "The task names no image, and this worker has no default one (sandboxes.docker.image)."
             )
+        if spec.network == "allowlist" and not self._engine.is_here:
+            raise SandboxUnavailable("An engine on another machine cannot keep an allow-list of hosts.")
         info = await self._ready()
         trial.check_room(info.get("DockerRootDir"), self.options.min_free_mb)
         return await self._opener.open(spec, await self._images.get(name))
@@ -103,6 +106,15 @@ class DockerProvider:
                     count += await self._engine.remove(found.id)
                     egress.forget(found.record.token)
         return count
+
+    async def _networks(self) -> tuple[NetworkMode, ...]:
+        """What can be kept: the way out of an allow-list is a socket of this machine."""
+        has = {
+            "none": True,
+            "allowlist": self._engine.is_here,
+            "open": OPEN_NETWORK in await self._engine.networks(),
+        }
+        return tuple(network for network in NETWORKS if has[network])
 
     def close(self) -> None:
         """Give up threads and connections; sandboxes are the engine's and stay."""

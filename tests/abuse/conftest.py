@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -13,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.docker_engine import TOOLS_IMAGE
 from zubble_queue.contracts.sandbox import MIB, Command, SandboxSpec, shell
 from zubble_sandbox.bubblewrap import BubblewrapProvider
+from zubble_sandbox.docker_engine import DockerProvider
+from zubble_sandbox.engine.options import DockerOptions
 from zubble_sandbox.records import Records, runtime_dir
 
 SYSCALLS = {
@@ -61,8 +65,8 @@ _numbers = itertools.count(1)
 class Box:
     """A sandbox, with the host's view of it."""
 
-    def __init__(self, sandbox, records) -> None:
-        self.sandbox, self.records = sandbox, records
+    def __init__(self, sandbox, tokens) -> None:
+        self.sandbox, self._tokens = sandbox, tokens
 
     def __getattr__(self, name):
         return getattr(self.sandbox, name)
@@ -88,13 +92,13 @@ class Box:
 
     @property
     def token(self) -> str:
-        return next(record.token for record in self.records if record.name == self.sandbox.spec.name)
+        return self._tokens()[self.sandbox.spec.name]
 
     @property
     def supervisor(self) -> int:
         """Pid 1 of the sandbox as the host counts it."""
         marked = {pid: Host.arguments(pid)[0] for pid in Host.marked(self.token)}
-        return next(pid for pid, program in marked.items() if program.startswith(b"/proc/self/fd/"))
+        return next(pid for pid, program in marked.items() if program.startswith(SUPERVISORS))
 
     @property
     def processes(self) -> list[int]:
@@ -166,6 +170,29 @@ class Host:
 
 
 PROGRAMS = Path(__file__).parent / "programs"
+BACKENDS = ("bubblewrap", "docker")
+SUPERVISORS = (b"/proc/self/fd/", b"/.zubble/box")
+"""How a supervisor was started: by descriptor, or in a container."""
+
+
+def pytest_collection_modifyitems(config, items):
+    """What is about one backend is not asked of another."""
+    alien = [item for item in items if _backend_of(item) not in _meant(item)]
+    if alien:
+        config.hook.pytest_deselected(items=alien)
+        items[:] = [item for item in items if item not in alien]
+
+
+def _backend_of(item) -> str | None:
+    """None for what is no attack of these, or needs no backend."""
+    callspec = getattr(item, "callspec", None)
+    ours = item.path.is_relative_to(Path(__file__).parent)
+    return callspec.params.get("provider") if callspec and ours else None
+
+
+def _meant(item) -> set[str | None]:
+    only = {mark.name for mark in item.iter_markers()} & {"bubblewrap"}
+    return {None, *(only or BACKENDS)}
 
 
 @pytest.fixture
@@ -179,26 +206,45 @@ def syscalls():
     return SYSCALLS
 
 
-@pytest.fixture(scope="session")
-def provider():
-    provider = BubblewrapProvider()
+@pytest.fixture(scope="session", params=["bubblewrap", pytest.param("docker", marks=pytest.mark.slow)])
+def provider(request, missing_part):
+    """Each backend that isolates; a test that is about one of them is marked with its name."""
+    if request.param == "docker":
+        engine = request.getfixturevalue("docker_engine")
+        options = DockerOptions(host=engine.host, image=TOOLS_IMAGE, min_free_mb=100)
+        provider = DockerProvider(options)
+    else:
+        provider = BubblewrapProvider()
     probe = asyncio.run(provider.probe())
     if not (probe.available and probe.isolated):
-        reason = f"bubblewrap does not isolate here: {'; '.join(probe.problems)}"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    return provider
+        missing_part(f"{request.param} does not isolate here: {'; '.join(probe.problems)}")
+    yield provider
+    if request.param == "docker":
+        provider.close()
 
 
 @pytest.fixture
-async def open_box(provider):
+def tokens(provider, request):
+    """A function: the names of the sandboxes that are open, and their marks."""
+    if provider.name == "docker":
+        engine = request.getfixturevalue("docker_engine")
+        with contextlib.closing(engine.client()) as client:
+            yield lambda: {
+                found["Labels"]["zubble.name"]: found["Labels"]["zubble.sandbox"]
+                for found in client.containers(all=True, filters={"label": "zubble.sandbox"})
+            }
+    else:
+        records = Records(runtime_dir())
+        yield lambda: {record.name: record.token for record in records}
+
+
+@pytest.fixture
+async def open_box(provider, tokens):
     """Opens sandboxes that are destroyed at the end of the test."""
-    records = Records(runtime_dir())
     boxes = []
 
     async def open_box(provider=provider, **changes):
-        box = Box(await provider.open(Host.spec(**changes)), records)
+        box = Box(await provider.open(Host.spec(**changes)), tokens)
         boxes.append(box)
         return box
 

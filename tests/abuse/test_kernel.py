@@ -53,7 +53,8 @@ async def test_no_setting_of_the_kernel_can_be_written(box, setting):
     ],
 )
 async def test_no_dangerous_file_of_proc_can_be_written(box, path):
-    assert (await box.sh(f"echo 0 >>{path}")).exit_code != 0
+    kept = await box.sh(f"test -c {path} && test {path} -ef /dev/null || ! echo 0 >>{path}")
+    assert kept.ok, "it is covered by /dev/null, or cannot be written"
     assert (await box.sh("echo 900 >/proc/self/oom_score_adj")).ok, "control: its own file can be written"
 
 
@@ -65,7 +66,8 @@ async def test_no_process_of_a_sandbox_is_root_on_the_host(box, host):
         status = Path(f"/proc/{pid}/status").read_text()
         uids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
         assert "0" not in uids, (pid, uids)
-        assert "Groups:\t \n" in status or os.geteuid() != 0, "no group of the worker is left"
+        groups = next(line for line in status.splitlines() if line.startswith("Groups:")).split()[1:]
+        assert set(groups) <= {uids[0]} or os.geteuid() != 0, "no group of the worker is left"
     await box.destroy()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -202,7 +204,7 @@ print(json.dumps([tried(os.mknod, p, stat.S_IFBLK | 0o666, os.makedev(254, 0))[0
                  + [tried(os.mknod, "/work/fifo", stat.S_IFIFO | 0o666)[0]]))
 """)
     assert found.pop() == "ok", "control: a FIFO can be made"
-    assert set(found) <= {"EPERM", "EROFS"}
+    assert set(found) <= {"EPERM", "EROFS", "EACCES"}
 
 
 async def test_setuid_programs_give_no_privilege(box):
@@ -210,13 +212,14 @@ async def test_setuid_programs_give_no_privilege(box):
     for line in ("NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000"):
         assert line in status
     uids = next(line for line in status.splitlines() if line.startswith("Uid:")).split()[1:]
-    assert uids == ["1000"] * 4
+    assert set(uids) == {(await box.out("id -u")).strip()}
     for program in ("su -c true", "passwd -d root", "sudo -n true"):
         assert (await box.sh(program)).exit_code != 0
     assert not (await box.sh("setpriv --reuid=0 true")).ok
-    assert await box.out("id -u") == "1000\n", "control"
+    assert (await box.out("id -u")).strip() == uids[0] != "0", "control"
 
 
+@pytest.mark.bubblewrap
 async def test_nothing_is_typed_into_the_workers_terminal(host, provider):
     leader, follower = os.openpty()
     try:

@@ -112,7 +112,7 @@ print(json.dumps(results))
     assert await box.out("tail -n +2 /proc/net/route") == "", "no route"
 
 
-async def test_two_sandboxes_do_not_see_each_other(open_box, host):
+async def test_two_sandboxes_do_not_see_each_other(open_box, provider):
     first, second = await open_box(), await open_box()
     name = secrets.token_hex(8)
     running = asyncio.create_task(
@@ -144,7 +144,8 @@ print(json.dumps({{
 }}))
 """)
     assert found["files"] == []
-    assert found["processes"] == 2
+    relays = provider.name == "docker"
+    assert found["processes"] == 2 + relays
     assert found["socket"] == "ECONNREFUSED"
     assert set(found["pid"]) == {"ESRCH"}
     await first.write("stop", b"")

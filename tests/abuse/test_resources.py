@@ -116,16 +116,18 @@ print(json.dumps([result, watches]))
 async def test_many_empty_files_are_destroyed_in_time(open_box, host):
     count = int(os.environ.get("ZUBBLE_ABUSE_EMPTY_FILES", "50000"))
     box = await open_box()
-    made = await box.python(
+    made, why = await box.python(
         f"""
 import json
-for n in range({count}):
-    os.close(os.open(f"/work/{{n}}", os.O_WRONLY | os.O_CREAT))
-print(json.dumps(len(os.listdir("/work"))))
+def make():
+    for n in range({count}):
+        os.close(os.open(f"/work/{{n}}", os.O_WRONLY | os.O_CREAT))
+why = tried(make)[0]
+print(json.dumps([len(os.listdir("/work")), why]))
 """,
         timeout_seconds=300.0,
     )
-    assert made == count, "control"
+    assert made == count or (why == "ENOSPC" and made > 5_000), "control"
     assert len(await box.list(limit=100)) == 100
     with pytest.raises(ValueError, match="larger"):
         await box.snapshot(max_bytes=MIB)

@@ -31,6 +31,7 @@ SEQUENCE = int(os.environ.get("ZUBBLE_ABUSE_SEQUENCE", "100"))
 AT_ONCE = int(os.environ.get("ZUBBLE_ABUSE_AT_ONCE", "20"))
 
 
+@pytest.mark.bubblewrap
 async def test_a_worker_killed_during_a_command_leaves_nothing(host, provider, tmp_path):
     folder = tmp_path / "records"
     worker = await host.start_worker("run_for_ever.py", str(folder), stdout=PIPE)
@@ -49,6 +50,7 @@ async def test_a_worker_killed_during_a_command_leaves_nothing(host, provider, t
     assert list(Records(folder)) == []
 
 
+@pytest.mark.bubblewrap
 async def test_a_worker_killed_while_it_opens_leaves_nothing(host, provider, tmp_path):
     folder = tmp_path / "records"
     worker = await host.start_worker("die_while_opening.py", str(folder), "12", stdout=PIPE)
@@ -61,6 +63,7 @@ async def test_a_worker_killed_while_it_opens_leaves_nothing(host, provider, tmp
     assert list(Records(folder)) == []
 
 
+@pytest.mark.bubblewrap
 async def test_a_sandbox_dies_with_its_worker_also_when_the_line_stays_open(host, provider, tmp_path):
     worker = await host.start_worker("hold_the_line.py", str(tmp_path / "records"), stdout=PIPE)
     found = json.loads(await worker.stdout.readline())
@@ -74,6 +77,7 @@ async def test_a_sandbox_dies_with_its_worker_also_when_the_line_stays_open(host
         os.kill(found["holder"], signal.SIGKILL)
 
 
+@pytest.mark.bubblewrap
 async def test_a_sandbox_of_a_dead_worker_is_found_and_killed(host, provider, tmp_path):
     """Where neither its worker's death nor the closed line has ended it."""
     folder = tmp_path / "records"
@@ -167,6 +171,7 @@ FAKES = {
 }
 
 
+@pytest.mark.bubblewrap
 @pytest.mark.parametrize("fake", ["missing", "fails"])
 async def test_without_a_working_bwrap_nothing_runs(tmp_path, fake, provider):
     bwrap, canary = tmp_path / "bwrap", tmp_path / "canary"
@@ -186,6 +191,7 @@ async def test_without_a_working_bwrap_nothing_runs(tmp_path, fake, provider):
     assert (await exec_once(provider, ("true",), 5.0)).ok, "control"
 
 
+@pytest.mark.bubblewrap
 async def test_a_bwrap_that_isolates_nothing_is_not_used(tmp_path, provider):
     bwrap, canary = tmp_path / "bwrap", tmp_path / "canary"
     for part in [tmp_path, *tmp_path.parents[:3]]:
@@ -230,6 +236,7 @@ def test_the_range_of_users_never_holds_root():
         asyncio.run(BubblewrapProvider(unchecked).open(SandboxSpec("root", "root")))
 
 
+@pytest.mark.bubblewrap
 async def test_a_worker_that_is_not_root_isolates_just_as_well(host, provider):
     worker = await host.start_worker("open_as_nobody.py", stdout=PIPE)
     stdout, _ = await worker.communicate()
@@ -242,6 +249,7 @@ async def test_a_worker_that_is_not_root_isolates_just_as_well(host, provider):
     assert "HTTP Error 403" in found["asked"], "and its proxy can be reached"
 
 
+@pytest.mark.bubblewrap
 async def test_many_in_a_row_and_many_at_once_leave_nothing(provider, host):
     def state():
         return {

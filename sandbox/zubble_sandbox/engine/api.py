@@ -60,6 +60,11 @@ class Engine:
         """What the engine says about itself and its machine."""
         return await self._ask("describe itself", lambda api: api.info())
 
+    async def networks(self) -> frozenset[str]:
+        """The names of its networks."""
+        listed = await self._ask("list networks", lambda api: api.networks())
+        return frozenset(str(each["Name"]) for each in listed)
+
     async def image(self, name: str) -> Mapping[str, Any] | None:
         """None when it is not there."""
         try:
@@ -178,6 +183,11 @@ class Engine:
             return str(api.exec_create(container, list(argv), stdin=True, user=user)["Id"])
 
         return await self._ask("run a program", prepare)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it shares this machine's files."""
+        return urlsplit(self.host).scheme == "unix"
 
     async def _ask(self, what: str, request: Callable[[docker.APIClient], _Answer]) -> _Answer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, self._request, what, request)

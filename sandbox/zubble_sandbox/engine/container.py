@@ -10,7 +10,7 @@ from typing import Any, Final
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.egress import Egress
 from zubble_sandbox.engine.api import Engine, EngineRefused
-from zubble_sandbox.engine.containers import BOX, RELAY_USER, SOCKET, Config
+from zubble_sandbox.engine.containers import BOX, SOCKET, Config
 from zubble_sandbox.engine.labels import Record, Worker
 from zubble_sandbox.line import Line, LineLost
 from zubble_sandbox.secret import introduce
@@ -32,6 +32,8 @@ class Container:
     def __init__(self, engine: Engine, record: Record, way_out: Egress | None = None) -> None:
         self._engine, self._record, self._way_out = engine, record, way_out
         self._name = Worker.this().name_of(record.token)
+        self._relay_user = f"{record.uid + 1}:{record.uid + 1}"
+        """Another one than the commands', so that none of them can signal or stop the relay."""
         self._creating: asyncio.Future[str] | None = None
 
     async def create(self, config: Config, archives: Mapping[str, bytes]) -> None:
@@ -62,7 +64,7 @@ class Container:
     async def connect(self) -> Line:
         """A line to its supervisor. Raises LineLost where another try may help, else SandboxUnavailable."""
         try:
-            line = await self._engine.run(self._name, (BOX, "relay", SOCKET), user=RELAY_USER)
+            line = await self._engine.run(self._name, (BOX, "relay", SOCKET), user=self._relay_user)
         except EngineRefused as refused:
             if refused.not_found or refused.status == _CONFLICT:
                 raise SandboxUnavailable(await self._fate()) from refused

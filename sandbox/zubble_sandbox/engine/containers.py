@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from zubble_queue.contracts.sandbox import MIB, WORK_DIR, SandboxSpec
 from zubble_queue.errors import JobError
 from zubble_sandbox import egress, seccomp
-from zubble_sandbox.commands import BOX_UID, HOSTNAME
+from zubble_sandbox.commands import HOSTNAME
 from zubble_sandbox.engine.options import DockerOptions
 
 Config = dict[str, Any]
@@ -22,10 +22,9 @@ BOX_DIR: Final = "/.zubble"
 BOX: Final = f"{BOX_DIR}/box"
 SOCKET: Final = "@zubble"
 """An abstract one: no command can take its place while the supervisor, which no command can end, holds it."""
-BOX_USER: Final = f"{BOX_UID}:{BOX_UID}"
-RELAY_USER: Final = f"{BOX_UID + 1}:{BOX_UID + 1}"
-"""Another one than the commands', so that none of them can signal or stop the relay."""
 TMP_DIR: Final = "/tmp"  # noqa: S108 - the sandbox's own
+OPEN_NETWORK: Final = "bridge"
+"""The engine's own, from which everything can be reached that its machine can reach."""
 SHM_DIR: Final = "/dev/shm"  # noqa: S108 - the sandbox's own
 PROGRAM_MODE: Final = 0o111
 """Executable, not readable: the kernel keeps such a process from being traced, from its first instruction."""
@@ -41,6 +40,13 @@ _LEAST_FILES: Final = 1_024
 _FILE_BYTES: Final = 4_096
 """A tmpfs may hold a file for each so many bytes of its size."""
 _LEAST_INODES: Final = 1_024
+_MASKED: Final = (
+    *("/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats"),
+    *("/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/block", "/sys/bus"),
+    *("/sys/class", "/sys/dev", "/sys/devices", "/sys/firmware", "/sys/hypervisor", "/sys/kernel"),
+    *("/sys/module", "/sys/power"),
+)
+"""Empty inside: what engines mask, and of /sys all but /sys/fs, where the kernel counts OOM kills."""
 _SYSTEM_DIRS: Final = ("/dev", "/proc", "/sys", BOX_DIR, egress.INSIDE_FOLDER)
 
 
@@ -91,6 +97,8 @@ class Plan:
     argv: Sequence[str]
     """Of the supervisor."""
     labels: Mapping[str, str]
+    uid: int
+    """Of the supervisor and of every command."""
     way_out: Path | None = None
     """On the host: the folder with the socket of the sandbox's proxy."""
 
@@ -110,7 +118,7 @@ def container_config(plan: Plan, options: DockerOptions) -> Config:
         "Image": plan.image.id,
         "Entrypoint": list(plan.argv),
         "Cmd": [],
-        "User": BOX_USER,
+        "User": f"{plan.uid}:{plan.uid}",
         "WorkingDir": "/",
         "Hostname": HOSTNAME,
         "Labels": dict(plan.labels),
@@ -124,12 +132,13 @@ def _host_config(plan: Plan, options: DockerOptions) -> Config:
     memory = spec.memory_bytes + spec.work_bytes + len(plan.scratch) * spec.tmp_bytes + _OWN_BYTES
     cpus = spec.cpus or options.cpus
     return {
-        "NetworkMode": "bridge" if spec.network == "open" else "none",
+        "NetworkMode": OPEN_NETWORK if spec.network == "open" else "none",
         "IpcMode": "none",
         "CgroupnsMode": "private",
         "Privileged": False,
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],
+        "MaskedPaths": [*_MASKED],
         "SecurityOpt": ["no-new-privileges", f"seccomp={json.dumps(seccomp.docker_profile())}"],
         "PidsLimit": spec.pids + OWN_PIDS,
         "Memory": memory,
@@ -141,7 +150,7 @@ def _host_config(plan: Plan, options: DockerOptions) -> Config:
             _ulimit("nofile", max(spec.open_files, _LEAST_FILES)),
         ],
         "Tmpfs": {
-            plan.work: _tmpfs(spec.work_bytes, f"mode=0700,uid={BOX_UID},gid={BOX_UID}"),
+            plan.work: _tmpfs(spec.work_bytes, f"mode=0700,uid={plan.uid},gid={plan.uid}"),
             **{folder: _tmpfs(spec.tmp_bytes, "mode=1777") for folder in plan.scratch},
         },
         "Mounts": list(_mounts(plan)),

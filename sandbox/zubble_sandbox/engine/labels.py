@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import re
 import time
 from collections.abc import Mapping
@@ -36,12 +37,16 @@ class Record:
     """Its sandbox's handle, and the mark of its processes."""
     secret: str
     """Opens the supervisor's socket."""
+    uid: int
+    """What its commands run as."""
     expires: float
     """Seconds since 1970 by which the sandbox has ended itself."""
 
     @classmethod
-    def new(cls, spec: SandboxSpec) -> Self:
-        return cls(new_token(), new_secret(), time.time() + spec.max_life_seconds + START_SECONDS)
+    def new(cls, spec: SandboxSpec, uids: range) -> Self:
+        """With one of these uids; seldom that of another sandbox."""
+        expires = time.time() + spec.max_life_seconds + START_SECONDS
+        return cls(new_token(), new_secret(), random.choice(uids), expires)  # noqa: S311 - no secret
 
     def labels(self, spec: SandboxSpec) -> dict[str, str]:
         return {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from zubble_queue.contracts.sandbox import Sandbox, SandboxSpec
@@ -24,20 +24,24 @@ from zubble_sandbox.supervised import GRACE_SECONDS, Setup, SupervisedSandbox
 
 _OOM_FILES: Final = "/sys/fs/cgroup/memory.events:/sys/fs/cgroup/memory/memory.oom_control"
 
+WayOut = Callable[..., Awaitable[Egress | None]]
+"""As `egress.open_for`."""
+
 
 class Opener:
     """One per engine."""
 
-    def __init__(self, engine: Engine, options: DockerOptions) -> None:
-        self._engine, self._options = engine, options
+    def __init__(self, engine: Engine, options: DockerOptions, way_out: WayOut) -> None:
+        self._engine, self._options, self._way_out = engine, options, way_out
         self._bare: set[tuple[str, str]] = set()
         """Images and folders in which there is nothing to begin with."""
 
     async def open(self, spec: SandboxSpec, image: Image) -> Sandbox:
         """Raises JobError or SandboxUnavailable; nothing is left behind then."""
         containers.work_dir(spec, image)
-        record = Record.new(spec)
-        way_out = await egress.open_for(spec, record.token)
+        options = self._options
+        record = Record.new(spec, range(options.uid_base, options.uid_base + options.uid_count - 1))
+        way_out = await self._way_out(spec, record.token)
         container = Container(self._engine, record, way_out)
         try:
             beginning = await self._make(spec, image, record, container, way_out)
@@ -56,7 +60,7 @@ class Opener:
 
     async def adopt(self, found: Found, image: Image) -> Sandbox:
         """Raises SandboxUnavailable; the container is gone then."""
-        way_out = await egress.open_for(found.spec, found.record.token)
+        way_out = await self._way_out(found.spec, found.record.token)
         container = Container(self._engine, found.record, way_out)
         try:
             await container.adopt(found.id)
@@ -81,7 +85,7 @@ class Opener:
             *("--linger", f"{_linger_seconds(spec):g}", record.token),
         )
         folder = None if way_out is None else way_out.folder
-        plan = Plan(spec, image, argv, record.labels(spec), folder)
+        plan = Plan(spec, image, argv, record.labels(spec), record.uid, folder)
         archives = await asyncio.to_thread(_archives, spec, image)
         await container.create(containers.container_config(plan, self._options), archives)
         beginning = await self._beginning(plan, container)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from zubble_queue.contracts.sandbox_options import SandboxOptions, Words
 
 _HOST: Final = r"^(unix:///\S+|tcp://[^\s/]+)$"
 _IMAGE: Final = r"^[A-Za-z0-9][A-Za-z0-9._:/@-]{0,254}$"
 _INSIDE: Final = r"^/[^\s:,]+$"
+
+LAST_UID: Final = 4_294_967_293
+"""The two above it mean "none" to the kernel."""
 
 Host = Annotated[str | None, Field(pattern=_HOST)]
 """`unix:///path` or `tcp://name:port`; $DOCKER_HOST, then the usual socket, when None."""
@@ -33,6 +36,17 @@ class DockerOptions(SandboxOptions):
     """No sandbox is opened while the engine's disk has less room."""
     cpus: float | None = Field(default=None, gt=0.0, le=1_024.0)
     """For tasks that ask for no other."""
+    uid_base: int = Field(default=20_000, ge=1, le=LAST_UID)
+    """First of the uids that sandboxes run as. Each gets one of its own: the kernel counts some things by
+    user, whatever container it is in. Below 65,536 an engine with user namespaces has them, too."""
+    uid_count: int = Field(default=40_000, ge=2, le=LAST_UID)
+
+    @field_validator("uid_count")
+    @classmethod
+    def _fits(cls, count: int, info: ValidationInfo) -> int:
+        if info.data.get("uid_base", 0) + count > LAST_UID:
+            raise ValueError("uid_base + uid_count is above the last uid")
+        return count
 
 
 class AttachedOptions(SandboxOptions):

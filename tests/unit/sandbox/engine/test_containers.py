@@ -25,7 +25,7 @@ IMAGE = Image("sha256:1", {"PATH": "/opt/bin"}, (), "", "amd64")
 
 
 def config(spec=SPEC, image=IMAGE, options=None, **plan):
-    plan = Plan(spec, image, ("/.zubble/box", "supervise"), {"label": "1"}, **plan)
+    plan = Plan(spec, image, ("/.zubble/box", "supervise"), {"label": "1"}, 20_007, **plan)
     return containers.container_config(plan, options or DockerOptions())
 
 
@@ -53,7 +53,7 @@ def test_nothing_is_granted_that_a_sandbox_does_not_need():
 def test_an_image_decides_neither_user_nor_program_nor_health_check():
     created = config()
     assert (created["User"], created["Entrypoint"], created["Cmd"]) == (
-        "1000:1000",
+        "20007:20007",
         ["/.zubble/box", "supervise"],
         [],
     )
@@ -73,7 +73,7 @@ def test_what_an_image_declares_a_volume_is_memory_with_a_size():
     host = config(image=replace(IMAGE, volumes=("/data", "/work")))["HostConfig"]
     assert set(host["Tmpfs"]) == {"/work", "/tmp", "/dev/shm", "/data"}
     assert all("size=" in options and "nosuid,nodev" in options for options in host["Tmpfs"].values())
-    assert "uid=1000" in host["Tmpfs"]["/work"], "the work tree wins"
+    assert "uid=20007" in host["Tmpfs"]["/work"], "the work tree wins"
 
 
 def test_verify_files_are_in_a_volume_that_nobody_inside_owns():

@@ -13,13 +13,14 @@ from zubble_sandbox.engine.labels import Found, Record, Worker
 SPEC = SandboxSpec(
     name="task.1", owner="worker", scratch=("/logs",), readonly_files={"/verify/key": b"answer"}
 )
+UIDS = range(20_000, 20_100)
 OURS = Worker.this()
 DEAD = replace(OURS, started="1")
 ELSEWHERE = replace(OURS, place="0" * 12)
 
 
 def listed(worker=OURS, *, spec=SPEC, record=None, **changes):
-    record = record or Record.new(spec)
+    record = record or Record.new(spec, UIDS)
     name = f"/{worker.name_of(record.token)}"
     labels = record.labels(spec)
     return {"Id": "id", "Names": [name], "State": "running", "Labels": labels, "ImageID": "image", **changes}
@@ -65,5 +66,5 @@ def test_only_what_nobody_will_miss_is_an_orphan(worker, state, linger, orphaned
 
 @pytest.mark.parametrize("worker", [OURS, DEAD, ELSEWHERE])
 def test_whatever_its_worker_it_is_an_orphan_when_its_time_is_over(worker):
-    record = replace(Record.new(SPEC), expires=time.time() - 1)
+    record = replace(Record.new(SPEC, UIDS), expires=time.time() - 1)
     assert Found.read(listed(worker, record=record)).orphaned
