@@ -29,6 +29,8 @@ async def probe(
 ) -> Probe:
     """Open a sandbox, run the checks in it, and report; isolated when there were some and all held.
 
+    Where one does not hold the backend is not available: it promises what is not there.
+
     Args:
         provider: What to probe.
         facts: Asked once a sandbox was open.
@@ -54,11 +56,12 @@ async def probe(
         problems.append("Nothing is isolated here: for commands that are not trusted, use bubblewrap.")
     found = {**facts(), **{fact: "yes" if holds else "no" for fact, holds in held.items()}}
     isolated = bool(held) and not problems
+    available = isolated or not checks
     strength: Strength = strongest if isolated else "none"
     if isolated and (lacking := no_limits()):
         problems.append(lacking)
         strength = "namespaces"
-    return Probe(provider.name, True, isolated, strength, tuple(problems), found)
+    return Probe(provider.name, available, isolated, strength, tuple(problems), found)
 
 
 async def _holds(sandbox: Sandbox, check: str) -> bool:

@@ -12,6 +12,7 @@ import pytest
 
 from zubble_queue.contracts.sandbox import SandboxSpec, shell
 from zubble_queue.errors import JobError, SandboxUnavailable
+from zubble_sandbox import probing
 from zubble_sandbox.local import LocalProvider
 from zubble_sandbox.once import exec_once
 from zubble_sandbox.records import Records
@@ -33,6 +34,16 @@ async def test_local_says_that_it_isolates_nothing(provider):
     probe = await provider.probe()
     assert probe.available
     assert not probe.isolated
+    assert probe.strength == "none"
+
+
+async def test_a_backend_whose_isolation_does_not_hold_is_not_available(tmp_path):
+    checks = {"network": "true", "root": "false"}
+
+    probe = await probing.probe(LocalProvider(folder=tmp_path), dict, checks)
+
+    assert (probe.available, probe.isolated, probe.strength) == (False, False, "none")
+    assert probe.problems == ("Isolation of root does not hold here.",)
 
 
 async def test_local_cannot_keep_an_allowlist(provider):
