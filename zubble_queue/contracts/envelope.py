@@ -37,6 +37,9 @@ _OUTWARD: Final = frozenset(
 ATTACHED: Final = "attached"
 """The backend that makes no sandbox, but runs in a container or pod that is there."""
 
+LOCAL: Final = "local"
+"""The backend that runs commands where the worker runs."""
+
 Level = Literal["off", "low", "medium", "xhigh"]
 VerifyLocation = Literal["copy", "environment"]
 
@@ -124,6 +127,8 @@ class SandboxRequest(NetworkRequest):
             raise ValueError(f"container needs backend {ATTACHED!r}, not {self.backend!r}")
         if self.backend == ATTACHED and (self.image or self.scratch or self.network == "allowlist"):
             raise ValueError("an attached container has its own image, network and folders")
+        if self.backend == LOCAL and (self.image or self.scratch or self.work_dir not in {None, WORK_DIR}):
+            raise ValueError(f"the backend {LOCAL!r} has no file system of its own for an image or folders")
         return self
 
     @property

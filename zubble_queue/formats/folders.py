@@ -83,6 +83,15 @@ def read_all(folder: Path, name: str, *, max_bytes: int) -> Iterator[Found]:
         yield Found(path.removeprefix(f"{name}/"), found.data, found.executable)
 
 
+def _is_text(name: str) -> bool:
+    """Whether a name is more than bytes."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _names(folder: Path, name: str, depth: int) -> Iterator[str]:
     if not depth:
         raise Unfit(name, f"lies more than {_DEPTH} folders deep")
@@ -98,6 +107,10 @@ def _names(folder: Path, name: str, depth: int) -> Iterator[str]:
         if entry.name in _IGNORED or entry.name.endswith(".pyc"):
             continue
         below = f"{name}/{entry.name}"
+        if not _is_text(entry.name):
+            raise Unfit(
+                os.fsencode(below).decode("utf-8", "backslashreplace"), "has a name that is not UTF-8"
+            )
         if entry.is_dir() and not entry.is_symlink():
             yield from _names(folder, below, depth - 1)
         else:

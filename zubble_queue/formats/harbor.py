@@ -83,10 +83,13 @@ def _line(task: Task, defaults: TaskDefaults) -> TaskLine:
     if not of_several_steps:
         instruction = _instruction(task.folder, problems)
         tests = _tests(task.folder, problems)
-    problems += _environment_problems(task, config)
+    problems += _environment_problems(task, config, defaults)
     if problems or config is None:
         raise BadInput(problems)
-    return _task_line(task, config, instruction, tests, defaults)
+    try:
+        return _task_line(task, config, instruction, tests, defaults)
+    except ValidationError as invalid:
+        raise BadInput(sentences(invalid)) from invalid
 
 
 def _config(task: Task, problems: list[str]) -> Config | None:
@@ -128,13 +131,13 @@ def _file(found: folders.Found) -> FileLine:
     return FileLine(base64=base64.b64encode(found.data).decode(), executable=found.executable)
 
 
-def _environment_problems(task: Task, config: Config | None) -> Iterator[str]:
+def _environment_problems(task: Task, config: Config | None, defaults: TaskDefaults) -> Iterator[str]:
     """What of a task's other files would have to be done and is not."""
     if folders.is_there(task.folder, "trajectory.json"):
         yield "trajectory.json: an agent begins afresh, not with a conversation that was had before."
     for name in (name for name in _COMPOSE if folders.is_there(task.folder, name)):
         yield f"{name}: services are not started beside the sandbox; name a single image instead."
-    if config and config.environment.docker_image is None and folders.is_there(task.folder, _DOCKERFILE):
+    if config and _image(config, defaults) is None and folders.is_there(task.folder, _DOCKERFILE):
         yield _how_to_build(task)
 
 
@@ -149,7 +152,7 @@ def _how_to_build(task: Task) -> str:
     build = shlex.join(["docker", "build", "-t", image, str(task.folder / "environment")])
     return (
         f"{_DOCKERFILE}: images are not built here; build it with `{build}` and set "
-        f'environment.docker_image = "{image}".'
+        f'environment.docker_image = "{image}", or give --image.'
     )
 
 
@@ -193,18 +196,23 @@ def _budget(config: Config) -> dict[str, Any]:
 
 
 def _sandbox(config: Config, defaults: TaskDefaults) -> dict[str, Any]:
-    environment = config.environment
+    environment, image = config.environment, _image(config, defaults)
     network = _network(harbor_config.network(config, config.agent), defaults)
     return {
         **_sizes(config, defaults),
         "network": network.mode,
         "allowed_hosts": network.hosts,
-        "image": environment.docker_image or defaults.sandbox.image,
-        "work_dir": environment.workdir or (None if environment.docker_image else WORK_DIR),
+        "image": image,
+        "work_dir": environment.workdir or (None if image else WORK_DIR),
         "scratch": LOGS,
         "env": harbor_config.variables(environment.env),
         **({} if environment.cpus is None else {"cpus": environment.cpus}),
     }
+
+
+def _image(config: Config, defaults: TaskDefaults) -> str | None:
+    """The task's own, else that of the flags."""
+    return config.environment.docker_image or defaults.sandbox.image
 
 
 def _sizes(config: Config, defaults: TaskDefaults) -> dict[str, int]:

@@ -166,6 +166,15 @@ def test_a_long_instruction_is_given_whole_with_the_room_it_needs(make):
     assert parcel.blobs[parcel.envelope.instructions.ref] == text.encode()
 
 
+def test_an_image_of_the_flags_is_for_tasks_that_name_none(make):
+    given = TaskDefaults(batch="b", model="m", sandbox=SandboxRequest(image="mine:1"))
+    built = make(environment__Dockerfile="FROM debian:12\n")
+    named = make('environment.docker_image = "theirs:1"', "named")
+
+    assert [only(folder, given).sandbox.image for folder in (built, named)] == ["mine:1", "theirs:1"]
+    assert only(built, given).sandbox.work_dir is None
+
+
 def test_marks_of_benchmark_texts_are_not_shown_to_the_agent(make):
     text = "<!-- acme-canary GUID 123 -->\n# canary\n\nDo it.\n# not the canary\n"
 
@@ -283,6 +292,17 @@ def test_a_folder_of_tests_that_is_a_link_or_missing_or_a_pipe_is_refused(make, 
     assert refused(piped) == ["piped: tests/test.sh: is not a plain file."]
 
 
+def test_names_that_are_no_text_are_refused(make, tmp_path):
+    odd, folder = make(name="odd"), make(name="folder")
+    (odd / "tests" / os.fsdecode(b"a\xff")).write_text("")
+    folder.rename(tmp_path / os.fsdecode(b"f\xff"))
+
+    problems = refused(tmp_path)
+
+    assert problems[0].startswith("f\udcff: id: ")
+    assert problems[1] == "odd: tests/a\\xff: has a name that is not UTF-8."
+
+
 def test_tests_are_read_within_a_bound(make, monkeypatch):
     monkeypatch.setattr(harbor, "TESTS_BYTES", 1_000)
 
@@ -349,6 +369,14 @@ def test_a_folder_is_recognised_by_what_is_in_it(make, tmp_path):
     assert (format_of(folder), format_of(tmp_path)) == ("harbor", "harbor")
     with pytest.raises(BadInput, match="folder without tasks"):
         format_of(tmp_path / "empty")
+
+
+@pytest.mark.parametrize("backend", ["local", "attached"])
+def test_a_backend_without_folders_of_its_own_is_refused_before_anything_runs(make, backend):
+    defaults = TaskDefaults(batch="b", model="m", sandbox=SandboxRequest(backend=backend))
+
+    with pytest.raises(BadInput, match=r"task: sandbox: .* (its own image|no file system)"):
+        harbor.read(make('environment.network_mode = "no-network"'), defaults)
 
 
 def test_repeats_share_their_files(make):
