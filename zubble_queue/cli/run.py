@@ -19,7 +19,8 @@ def run(
     *,
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="A model defined in zubble.toml.")],
     file: Annotated[
-        Path | None, typer.Argument(help="A task file, with --id where it holds several.")
+        Path | None,
+        typer.Argument(help="A task file or a folder of a task, with --id where it holds several."),
     ] = None,
     source_id: Annotated[str | None, typer.Option("--id", help="Which task of the file.")] = None,
     task: Annotated[
