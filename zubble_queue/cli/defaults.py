@@ -15,7 +15,7 @@ from zubble_queue.contracts.hosts import MAX_HOSTS, host_pattern
 from zubble_queue.contracts.identity import BATCH_NAME_PATTERN
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.record import MOST_USD, OnCeiling
-from zubble_queue.contracts.sandbox import STRENGTHS, NetworkMode
+from zubble_queue.contracts.sandbox import STRENGTHS, WORK_DIR, NetworkMode
 from zubble_queue.contracts.submission import TaskDefaults
 from zubble_queue.errors import BadInput, UnknownName
 
@@ -110,8 +110,11 @@ def sandbox_request(
     allow_hosts: Sequence[str] = (),
     *,
     container: str | None = None,
+    image: str | None = None,
 ) -> SandboxRequest:
     """The request for a backend, by default for the one that isolates, and for a network, by default none.
+
+    In an image commands work where it says.
 
     Raises UnknownName or BadInput.
     """
@@ -125,6 +128,8 @@ def sandbox_request(
         return SandboxRequest(
             backend=backend or SandboxRequest().backend,
             container=container,
+            image=image,
+            work_dir=WORK_DIR if image is None else None,
             network=network or ("allowlist" if allow_hosts else "none"),  # type: ignore[arg-type]  # checked
             allowed_hosts=tuple(allow_hosts),
         )

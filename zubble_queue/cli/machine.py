@@ -11,12 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
 from zubble_queue import sandboxes
-from zubble_queue.contracts.sandbox import Strength, holds
-from zubble_queue.errors import CannotStart
+from zubble_queue.contracts.sandbox import SandboxSpec, Strength, holds
+from zubble_queue.errors import CannotStart, JobError, SandboxUnavailable
 
 if TYPE_CHECKING:
     from zubble_queue.contracts.envelope import SandboxRequest
     from zubble_queue.contracts.model_config import ModelConfig
+    from zubble_queue.contracts.sandbox import SandboxProvider
     from zubble_queue.settings import Settings
 
 STRONGER: Final[Mapping[Strength, str]] = {
@@ -27,6 +28,8 @@ STRONGER: Final[Mapping[Strength, str]] = {
     "kernel": "",
 }
 """What raises the strength of a sandbox that has no more than this."""
+_ON_THIS_MACHINE: Final = frozenset({"bubblewrap", "docker"})
+"""Backends that open a sandbox in less than a second."""
 _ANSWER_SECONDS: Final = 10.0
 _LOOK_BYTES: Final = 512
 
@@ -49,7 +52,8 @@ async def check_sandboxes(settings: Settings, asked: Iterable[SandboxRequest]) -
                 "or ZUBBLE_WORKER__SANDBOXES."
             )
         _check_granted(settings, requests)
-        probe = await sandboxes.provider(settings, name).probe()
+        provider = sandboxes.provider(settings, name)
+        probe = await provider.probe()
         if not probe.available:
             raise CannotStart(f"Sandbox {name!r} does not work here: {' '.join(probe.problems)}")
         for demanded in sorted({request.min_strength for request in requests}):
@@ -61,6 +65,20 @@ async def check_sandboxes(settings: Settings, asked: Iterable[SandboxRequest]) -
         for network in sorted({request.network for request in requests} - set(probe.networks)):
             kept = ", ".join(probe.networks)
             raise CannotStart(f"Sandbox {name!r} cannot keep network {network!r}; it has {kept}.")
+        if name in _ON_THIS_MACHINE:
+            await _check_images(provider, requests)
+
+
+async def _check_images(provider: SandboxProvider, requests: Iterable[SandboxRequest]) -> None:
+    """Each image must be here and have the folders asked for: by opening a sandbox for it."""
+    wanted = {(request.image, request.work_dir, request.scratch) for request in requests if request.image}
+    for image, work_dir, scratch in sorted(wanted, key=str):
+        spec = SandboxSpec("check", f"check-{os.getpid()}", image=image, work_dir=work_dir, scratch=scratch)
+        try:
+            box = await provider.open(spec)
+        except (JobError, SandboxUnavailable) as refused:
+            raise CannotStart(str(refused)) from refused
+        await box.destroy()
 
 
 def _check_granted(settings: Settings, requests: Iterable[SandboxRequest]) -> None:

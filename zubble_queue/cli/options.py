@@ -46,6 +46,10 @@ MinStrength = Annotated[
         help="Only workers whose sandbox is that strong run the tasks.",
     ),
 ]
+Image = Annotated[
+    str | None,
+    typer.Option("--image", metavar="NAME", help="The root file system, by its name or digest."),
+]
 Level = Annotated[
     str | None, typer.Option("--level", metavar="off|low|medium|xhigh", help="Thinking level of the model.")
 ]

@@ -32,6 +32,8 @@ async def execute(
     spec = SandboxSpec(
         name=f"exec-{os.getpid()}-{secrets.token_hex(4)}",
         owner=f"exec-{os.getpid()}",
+        image=asked.image,
+        work_dir=asked.work_dir,
         network=asked.network,
         allowed_hosts=asked.allowed_hosts,
         allowed_ports=settings.worker.network_ports,
@@ -54,6 +56,8 @@ def _say(result: CommandResult, timeout_seconds: float, uses: Sequence[HostUse],
         sys.stderr.flush()
     if result.timed_out:
         report.note(f"The command was killed after {timeout_seconds:g} seconds.")
+    elif result.oom:
+        report.note("The command was killed: the memory of its sandbox was used up.")
     elif result.signal is not None:
         report.note(f"The command was killed by signal {result.signal}.")
     for use in uses:

@@ -57,3 +57,15 @@ def test_removing_what_is_not_there_removes_nothing(ready):
     assert (said.code, said.out) == (2, "")
     assert said.problems == ["There is no image 'nope'; `zubble sandbox ls` lists them."]
     assert "base" in ready.zubble("sandbox", "ls").out
+
+
+def test_commands_run_in_an_image_and_a_missing_one_is_refused_before_anything_is_created(ready):
+    missing = "The image 'nope:1' is not on this machine: `zubble sandbox pull` it; `zubble sandbox ls` lists"
+    ready.environment["ZUBBLE_WORKER__SANDBOXES"] = "local,bubblewrap"
+    said = ready.zubble("sandbox", "exec", "--image", "nope:1", "--", "true")
+    assert (said.code, said.out) == (2, "")
+    assert said.problems[0].startswith(missing)
+    ready.write("tasks.jsonl", [ready.task("a", sandbox={"backend": "bubblewrap", "image": "nope:1"})])
+    said = ready.zubble("batch", "submit", "tasks.jsonl", "--model", "mock", "--wait")
+    assert (said.code, said.out) == (2, "")
+    assert said.problems[0].startswith(missing)
