@@ -10,9 +10,9 @@ import time
 from collections import defaultdict
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
-from zubble_queue.contracts.sandbox import MIB, Command, Sandbox, SandboxProvider, SandboxSpec
+from zubble_queue.contracts.sandbox import MIB, Command, SandboxProvider, SandboxSpec
 from zubble_sandbox.pool import WarmProvider
 
 PROGRAM = "/bin/true"
@@ -80,13 +80,28 @@ def spec() -> SandboxSpec:
     )
 
 
-async def measure(providers: Mapping[str, SandboxProvider], rounds: int, execs: int) -> list[Row]:
+class Runs(Protocol):
+    """What a sandbox and its peers have in common."""
+
+    async def exec(self, command: Command, /) -> Any: ...
+
+    async def destroy(self) -> None: ...
+
+
+class Opens(Protocol):
+    async def open(self, spec: SandboxSpec, /) -> Runs: ...
+
+
+async def measure(
+    providers: Mapping[str, SandboxProvider], rounds: int, execs: int, peers: Mapping[str, Opens]
+) -> list[Row]:
     """Open, run and destroy in each round and with each provider, cold and from a pool of one.
 
     Args:
         providers: By name; they have been probed.
         rounds: How often.
         execs: Commands in each sandbox.
+        peers: What to compare with, by name; cold only.
     """
     watch = Stopwatch()
     pools = {name: WarmProvider(provider, 1) for name, provider in providers.items()}
@@ -97,6 +112,9 @@ async def measure(providers: Mapping[str, SandboxProvider], rounds: int, execs: 
             for name, provider in providers.items():
                 watch.spawn()
                 await _cold(watch, name, provider, execs)
+            for name, peer in peers.items():
+                watch.spawn()
+                await _cold(watch, name, peer, execs)
             await asyncio.sleep(_WARM_SECONDS)
             for name, pool in pools.items():
                 sandbox = await watch.time(name, "warm open", pool.open(spec()))
@@ -107,8 +125,8 @@ async def measure(providers: Mapping[str, SandboxProvider], rounds: int, execs: 
     return sorted(watch.rows(), key=lambda row: (row.backend != BARE, row.backend))
 
 
-async def _cold(watch: Stopwatch, name: str, provider: SandboxProvider, execs: int) -> None:
-    sandbox: Sandbox = await watch.time(name, "open", provider.open(spec()))
+async def _cold(watch: Stopwatch, name: str, provider: Opens, execs: int) -> None:
+    sandbox = await watch.time(name, "open", provider.open(spec()))
     for _ in range(execs):
         watch.spawn()
         result = await watch.time(name, "exec", sandbox.exec(Command((PROGRAM,))))
