@@ -11,7 +11,6 @@ from zubble_queue.testing import MemoryBooks, Script, ScriptedModel, structured_
 from zubble_sandbox.bubblewrap import BubblewrapProvider
 from zubble_worker.check import SandboxChecker
 from zubble_worker.loop import AgentLoop
-from zubble_worker.observers.doom_loop import DoomLoop
 from zubble_worker.observers.repetition import StreamGuard
 from zubble_worker.transcript import Job, Transcript
 
@@ -78,7 +77,6 @@ async def test_the_loop_lets_a_model_act_until_the_check_passes():
             sandbox=sandbox,
             books=MemoryBooks(envelope.budget),
             checker=SandboxChecker(provider, sandbox, envelope, files={}),
-            doom_loop=DoomLoop(),
             call_prefix="1",
         )
         stopped = await loop.run()

@@ -24,7 +24,7 @@ from zubble_worker.preflight import preflight
 from zubble_worker.provider import Admission
 from zubble_worker.remembering import recall
 from zubble_worker.stopping import Stopped
-from zubble_worker.taking_up import doom_loop, take_up
+from zubble_worker.taking_up import take_up
 from zubble_worker.tools import Tools
 from zubble_worker.transcript import Job, Transcript
 from zubble_worker.workplace import Workplace
@@ -164,7 +164,6 @@ class Attempt:
             sandbox=place.sandbox,
             books=case.books,
             checker=place.checker,
-            doom_loop=doom_loop(case.transcript),
             call_prefix=str(case.claim.lease.epoch),
             gate=case.gate,
             admission=self._admission(),

@@ -120,7 +120,8 @@ class Caller:
             self.nudges.append(guard.nudge_text)
         if reply.finish in {"length", "deadline"}:
             reply = replace(reply, cut=guard.unfinished_loop)
-        await self._record("call_finished", step=step, call_id=call_id, **_described(options, reply, guard))
+        finished = _described(options, reply, guard) | {"window": self._model.context_tokens}
+        await self._record("call_finished", step=step, call_id=call_id, **finished)
         return reply
 
     async def _reserved(self, call_id: str, messages: Sequence[Message], options: CallOptions) -> CallOptions:

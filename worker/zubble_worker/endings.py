@@ -28,14 +28,18 @@ def compose(
     """The ending as the record holds it; `place` is None where no sandbox was opened."""
     envelope, changed = transcript.job.envelope, saved.changes
     opening = place.opening_seconds if place else 0.0
-    notes = {"salvage": saved.note, "check": checked.error if checked else ""}
+    notes = {
+        "salvage": saved.note,
+        "check": checked.error if checked else "",
+        "signals": dict(transcript.watching.watch.fired),
+    }
     return Ending(
         stop=stopped.stop,
         verdict=checked.verdict if checked else Verdict.NOT_RUN,
         reward=checked.reward if checked else None,
         reason=stopped.reason[:1_000],
         report=" ".join(stopped.report.split())[:2_000],
-        evidence={**stopped.evidence, **{name: text for name, text in notes.items() if text}},
+        evidence={**stopped.evidence, **{name: said for name, said in notes.items() if said}},
         usage=books.usage,
         iterations_used=transcript.step,
         tokens_saved=transcript.tokens_saved,

@@ -6,7 +6,6 @@ Each way out is one `Stopped`; an expected end is never an exception to the call
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from zubble_queue.contracts.books import Books
@@ -14,13 +13,17 @@ from zubble_queue.contracts.checking import Checker
 from zubble_queue.contracts.decisions import Decisions, Deny, StepView
 from zubble_queue.contracts.ending import Stop
 from zubble_queue.contracts.event import Event
-from zubble_queue.contracts.model import SMALLEST_CALL_TOKENS, Admission, Model
-from zubble_queue.contracts.sandbox import CommandResult, Sandbox, shell
+from zubble_queue.contracts.model import Admission, Model
+from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.errors import BudgetExceededError
 from zubble_worker import journal, view
+from zubble_worker.bounds import Bounds
 from zubble_worker.caller import Caller
 from zubble_worker.contact import Gate
-from zubble_worker.observers.doom_loop import DoomLoop
+from zubble_worker.executing import Executor
+from zubble_worker.measures import enforce, note
+from zubble_worker.observers.actions import table
+from zubble_worker.observers.actions.facts import Call
 from zubble_worker.protocols import structured
 from zubble_worker.stopping import Stopped, Stopping, ask_policy
 from zubble_worker.transcript import Transcript
@@ -41,7 +44,6 @@ class AgentLoop:
         sandbox: Sandbox,
         books: Books,
         checker: Checker,
-        doom_loop: DoomLoop,
         call_prefix: str,
         decisions: Decisions | None = None,
         gate: Gate | None = None,
@@ -49,11 +51,9 @@ class AgentLoop:
     ) -> None:
         self._talk, self._envelope = transcript, transcript.job.envelope
         self._sandbox, self._books, self._checker = sandbox, books, checker
-        self._doom_loop, self._decisions = doom_loop, decisions or Decisions()
-        self._free = model.price.input == 0 and model.price.output == 0
-        self._gate = gate or Gate()
-        self.executing = False
-        """Whether a command may be changing the work tree, or has and the events do not say so yet."""
+        self._decisions, self._gate = decisions or Decisions(), gate or Gate()
+        self._bounds = Bounds(transcript, books, model)
+        self._executor = Executor(transcript, sandbox, books, self._gate, self._record)
         self._caller = Caller(
             transcript,
             model,
@@ -63,6 +63,11 @@ class AgentLoop:
             gate=self._gate,
             admission=admission,
         )
+
+    @property
+    def executing(self) -> bool:
+        """Whether a command may be changing the work tree, or has and the events do not say so yet."""
+        return self._executor.executing
 
     async def run(self) -> Stopped:
         """Let the model act until it submits what passes, gives up, or is stopped."""
@@ -78,7 +83,8 @@ class AgentLoop:
     async def _iterate(self) -> Stopped | None:
         self._check_limits()
         try:
-            return await self._act(await self._next_action())
+            action = await self._next_action()
+            return await self._act(action) if action else None
         except Stopping as ending:
             if not self._may_start_anew(ending.stopped.stop):
                 raise
@@ -98,6 +104,7 @@ class AgentLoop:
     async def _reset_context(self, loop: Stopped) -> None:
         """Go on from ledger and journal alone; nothing of the loop is in a later prompt (Z21, Z24)."""
         self._caller.nudges.clear()
+        await note(self._talk.watching.close(), self._record)
         await self._record(
             "context_reset",
             step=self._talk.step,
@@ -109,34 +116,28 @@ class AgentLoop:
         await self._books.step_done(self._sandbox)
 
     def _check_limits(self) -> None:
-        """In the contract's order: iterations, wall clock, tokens, spend (B7); then the policy's ceilings."""
-        budget, left = self._envelope.budget, self._books.left()
-        if self._talk.step + 1 > budget.max_iterations:
-            raise BudgetExceededError("iterations", f"max_iterations={budget.max_iterations} exceeded")
-        if left.seconds <= 0:
-            raise BudgetExceededError(
-                "wallclock", f"max_wallclock_seconds={budget.max_wallclock_seconds} exceeded"
-            )
-        if left.tokens < SMALLEST_CALL_TOKENS:
-            raise BudgetExceededError("tokens", f"max_tokens={budget.max_tokens} exceeded")
-        if left.micro_usd <= 0 and not self._free:
-            raise BudgetExceededError("spend", f"max_spend_usd={budget.max_spend_usd} exceeded")
+        """The task's own limits, then the policy's ceilings."""
+        self._bounds.before_step()
         answer = ask_policy(lambda: self._decisions.before_step(self._step_view()))
         if isinstance(answer, Deny):
             raise Stopping(Stop.BLOCKED, answer.reason)
 
-    async def _next_action(self) -> structured.Action:
-        """One iteration's turn, with one targeted repair (Z11)."""
+    async def _next_action(self) -> structured.Action | None:
+        """One iteration's turn, with one targeted repair (Z11); None where a failed one is borne."""
         step, reason = self._talk.step + 1, ""
         for kind in ("step", "repair"):
+            self._bounds.before_call()
             reply = await self._caller.ask(step, kind)
-            self._check_tools([name for name, _ in reply.tool_calls])
+            self._bounds.check_tools([name for name, _ in reply.tool_calls])
             try:
                 return structured.parse(reply.text)
             except structured.NotUnderstood as error:
                 reason = str(error)
                 await self._record("format_error", step=step, kind=kind, reason=reason)
-        raise Stopping(Stop.PARSE_ERROR, reason)
+        await note(self._talk.watching.close(), self._record)
+        if self._talk.watching.format_errors >= table.FORMAT_ERRORS.count:
+            raise Stopping(Stop.PARSE_ERROR, reason)
+        return None
 
     async def _act(self, action: structured.Action) -> Stopped | None:
         await self._record("action", step=self._talk.step, **action.model_dump(exclude_none=True))
@@ -175,14 +176,17 @@ class AgentLoop:
         return result.passed
 
     async def _run_command(self, action: structured.Action, command: str) -> Stopped | None:
-        """The gate, then the doom loop, then the sandbox."""
-        self._check_tools(["shell"])
+        """The gate, then the observers, then the sandbox."""
+        self._bounds.check_tools(["shell"])
         gate = ask_policy(lambda: self._decisions.before_dispatch(self._step_view(), "shell", command))
         if isinstance(gate, Deny):
+            await self._record(
+                "denied", step=self._talk.step, tool="shell", command=command, reason=gate.reason
+            )
             await self._observe(f"This command was not run: {gate.reason}")
             return None
         fingerprint = await self._sandbox.fingerprint()
-        verdict = self._doom_loop.check(command, fingerprint)
+        verdict = self._talk.watching.judge(Call(command, fingerprint))
         await self._record(
             "dispatch", step=self._talk.step, command=command, fingerprint=fingerprint, doom_loop=verdict.kind
         )
@@ -191,54 +195,19 @@ class AgentLoop:
         if verdict.kind == "refuse":
             await self._observe(verdict.text)
             return None
-        await self._execute(action, command)
+        await self._observe(view.describe(await self._executor.run(action, command)))
         if self._envelope.verify_each_step and await self._passes():
             return Stopped(Stop.SUBMITTED, "the check passed after a step")
         return None
 
-    async def _execute(self, action: structured.Action, command: str) -> None:
-        limit = min(
-            float(self._envelope.sandbox.command_timeout_seconds), max(self._books.left().seconds, 0.1)
-        )
-        await self._gate.passed()
-        self.executing = True
-        try:
-            result = await self._sandbox.exec(shell(command, timeout_seconds=limit))
-            entry = journal.entry(self._talk.step, command, result, action.note, self._books.now())
-            await self._record(
-                "command_finished",
-                step=self._talk.step,
-                plan_step_id=action.plan_step_id,
-                command=command,
-                journal=entry.model_dump(),
-                **_described(result),
-            )
-        finally:
-            self.executing = False
-        await self._books.journal(entry)
-        await self._write_journal_file()
-        await self._observe(view.describe(result))
-
-    async def _write_journal_file(self) -> None:
-        """The agent's own copy; where it filled the disk or put something else there, the store's remains."""
-        try:
-            await self._sandbox.write(journal.JOURNAL_FILE, journal.to_file(self._talk.journal))
-        except OSError as refused:
-            await self._record("journal_file_refused", step=self._talk.step, reason=refused.strerror or "")
-
-    def _check_tools(self, names: Sequence[str]) -> None:
-        """The whitelist is a kill switch: a tool outside it is not dispatched and ends the run (C23, C42)."""
-        allowed = self._envelope.task.allowed_tools
-        for name in names:
-            if name not in allowed:
-                reason = f"tool {name[:60]!r} is not among allowed_tools ({', '.join(allowed)})"
-                raise BudgetExceededError("allowed_tools", reason)
-
     async def _observe(self, text: str) -> None:
         """Tell the model, with whatever else is due, in one message (C25); the step is complete then."""
-        notes = [note for note in (self._talk.warning, *self._caller.nudges) if note]
+        judgement = self._talk.watching.close()
+        await note(judgement, self._record)
+        enforce(judgement)
+        notes = filter(None, (judgement.note, self._talk.warning, *self._caller.nudges))
+        whole = "\n\n".join([*(f"[harness] {due}" for due in notes), text])
         self._caller.nudges.clear()
-        whole = "\n\n".join([*(f"[harness] {note}" for note in notes), text])
         await self._record("observation", step=self._talk.step, text=whole)
         await self._books.step_done(self._sandbox)
 
@@ -249,18 +218,3 @@ class AgentLoop:
         event = await self._books.record(type_, **data)
         self._talk.apply(event)
         return event
-
-
-def _described(result: CommandResult) -> dict[str, Any]:
-    """A command's end as its event holds it."""
-    return {
-        "exit_code": result.exit_code,
-        "signal": result.signal,
-        "timed_out": result.timed_out,
-        "oom": result.oom,
-        "stdout": result.stdout.decode("utf-8", "replace"),
-        "stderr": result.stderr.decode("utf-8", "replace"),
-        "stdout_bytes": result.stdout_bytes,
-        "stderr_bytes": result.stderr_bytes,
-        "seconds": result.seconds,
-    }

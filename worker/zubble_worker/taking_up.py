@@ -5,9 +5,7 @@ from __future__ import annotations
 from zubble_queue.contracts.sandbox import Sandbox
 from zubble_worker import journal
 from zubble_worker.case import Case
-from zubble_worker.observers.doom_loop import DoomLoop
 from zubble_worker.resuming import acted_on, interruption, kept_branch
-from zubble_worker.transcript import Transcript
 
 
 async def take_up(case: Case, sandbox: Sandbox) -> None:
@@ -35,11 +33,3 @@ async def take_up(case: Case, sandbox: Sandbox) -> None:
         number=case.claim.lease.epoch - 1,
         spend_micro_usd=case.claim.usage.spend_micro_usd,
     )
-
-
-def doom_loop(transcript: Transcript) -> DoomLoop:
-    """With the calls of the attempts before, or the same loop would get a fresh three."""
-    detector = DoomLoop()
-    for command, fingerprint in transcript.dispatched:
-        detector.check(command, fingerprint)
-    return detector

@@ -17,7 +17,9 @@ from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.model import Message, estimate_prompt_tokens
 from zubble_worker.ledger import PlanLedger
+from zubble_worker.observers.actions.watch import Watch
 from zubble_worker.protocols import structured
+from zubble_worker.watching import Watching
 
 _DROPPED: Final = "[harness] An older observation was left out to save room."
 _SHORT_CHARS: Final = 200
@@ -57,8 +59,8 @@ class Transcript:
     """Ids of the runs that are quoted; None while memory was not asked."""
     plan: PlanLedger = field(default_factory=PlanLedger)
     journal: list[JournalEntry] = field(default_factory=list)
-    dispatched: list[tuple[str, str]] = field(default_factory=list)
-    """(command, work-tree fingerprint) of every command that reached the doom loop detector."""
+    watching: Watching = field(init=False)
+    """The action observers, shown all that happened."""
     step: int = 0
     """Iterations begun."""
     warning: str | None = None
@@ -72,9 +74,13 @@ class Transcript:
     seconds: dict[str, float] = field(default_factory=dict)
     last_seq: int = 0
 
+    def __post_init__(self) -> None:
+        self.watching = Watching(self.job.envelope, Watch(self.job.envelope.guards))
+
     def apply(self, event: Event) -> None:
         """Fold one event in; types without a handler are for the record only."""
         self.last_seq = event.seq
+        self.watching.apply(event)
         handler = _HANDLERS.get(event.type)
         if handler:
             handler(self, event.data)
@@ -133,9 +139,6 @@ class Transcript:
         command = data.get("command")
         self.warning = self.plan.act(data.get("plan_step_id"), f"{kind}: {command}" if command else kind)
 
-    def _dispatch(self, data: dict[str, Any]) -> None:
-        self.dispatched.append((data["command"], data["fingerprint"]))
-
     def _command_finished(self, data: dict[str, Any]) -> None:
         self._spend_time("exec", data["seconds"])
         self.last_exit_code = data["exit_code"]
@@ -154,6 +157,12 @@ class Transcript:
 
     def _observation(self, data: dict[str, Any]) -> None:
         self._say(data["text"])
+
+    def _view_compacted(self, data: dict[str, Any]) -> None:
+        """Old observations are out of the view for good; the last ones, and the record, stay whole."""
+        for at, message in enumerate(self.turns[: -data["kept"]]):
+            if _droppable(message):
+                self.turns[at] = Message("user", _DROPPED)
 
     def _context_reset(self, data: dict[str, Any]) -> None:
         self.resets += 1
@@ -183,13 +192,13 @@ _HANDLERS: Final[dict[str, Callable[[Transcript, dict[str, Any]], None]]] = {
     "call_finished": Transcript._call_finished,  # noqa: SLF001
     "format_error": Transcript._format_error,  # noqa: SLF001
     "action": Transcript._action,  # noqa: SLF001
-    "dispatch": Transcript._dispatch,  # noqa: SLF001
     "command_finished": Transcript._command_finished,  # noqa: SLF001
     "verify_finished": Transcript._verify_finished,  # noqa: SLF001
     "preflight_finished": Transcript._preflight_finished,  # noqa: SLF001
     "parked": Transcript._parked,  # noqa: SLF001
     "observation": Transcript._observation,  # noqa: SLF001
     "restarted": Transcript._observation,  # noqa: SLF001
+    "view_compacted": Transcript._view_compacted,  # noqa: SLF001
     "context_reset": Transcript._context_reset,  # noqa: SLF001
     "premature_stop": Transcript._premature_stop,  # noqa: SLF001
 }

@@ -42,6 +42,16 @@ LOCAL: Final = "local"
 
 Level = Literal["off", "low", "medium", "xhigh"]
 VerifyLocation = Literal["copy", "environment"]
+Guard = Literal[
+    "tool-cycle",
+    "error-cascade",
+    "tool-dominance",
+    "no-progress",
+    "no-success",
+    "timeouts",
+    "text-repetition",
+]
+"""Detectors whose critical signal a task may make final (F2)."""
 
 
 class BlobRef(BaseModel):
@@ -194,6 +204,12 @@ class TaskEnvelope(BaseModel):
     verify_each_step: bool = False
     max_context_resets: int = Field(default=3, ge=0, le=10)
     """How often a run that loops goes on with a cleared context before it is stopped (Z21)."""
+    guards: Annotated[tuple[Guard, ...], Strict(strict=False)] = ()
+    """A critical signal of these detectors ends the run as `blocked`, with its evidence (C27)."""
+    max_steps: int = Field(default=0, ge=0, le=10_000)
+    """Model calls of one run, repairs included; 0 for no cap of its own (V2)."""
+    max_turn_secs: int = Field(default=0, ge=0, le=86_400)
+    """Seconds of one run, by its own clock; 0 for no cap of its own (V2)."""
     preflight: Literal["off", "once"] = "once"
     """`once`: before the first call the verify command must run and must fail on the untouched tree."""
     task_type: str = Field(default="task", pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")

@@ -18,7 +18,6 @@ from zubble_queue.testing import MemoryBooks, Script, ScriptedModel
 from zubble_sandbox.local import LocalProvider
 from zubble_worker.check import SandboxChecker
 from zubble_worker.loop import AgentLoop
-from zubble_worker.observers.doom_loop import DoomLoop
 from zubble_worker.stopping import Stopped
 from zubble_worker.transcript import Job, Transcript
 
@@ -103,7 +102,6 @@ async def drive() -> AsyncIterator[Drive]:
             sandbox=sandbox,
             books=books,
             checker=SandboxChecker(provider, sandbox, task, {}),
-            doom_loop=DoomLoop(),
             call_prefix="1",
             decisions=decisions,
         )
