@@ -29,6 +29,7 @@ SHM_DIR: Final = "/dev/shm"  # noqa: S108 - the sandbox's own
 PROGRAM_MODE: Final = 0o111
 """Executable, not readable: the kernel keeps such a process from being traced, from its first instruction."""
 FILE_MODE: Final = 0o555
+"""Also of the supervisor where a runtime is named: gVisor's loader reads it with the sandbox's own rights."""
 OWN_PIDS: Final = 4
 """The supervisor, the relay, the one that takes its place, and one to spare."""
 

@@ -86,7 +86,8 @@ class Opener:
         )
         folder = None if way_out is None else way_out.folder
         plan = Plan(spec, image, argv, record.labels(spec), record.uid, folder)
-        archives = await asyncio.to_thread(_archives, spec, image)
+        mode = containers.PROGRAM_MODE if self._options.runtime is None else containers.FILE_MODE
+        archives = await asyncio.to_thread(_archives, spec, image, mode)
         await container.create(containers.container_config(plan, self._options), archives)
         beginning = await self._beginning(plan, container)
         await container.start()
@@ -125,10 +126,10 @@ def _linger_seconds(spec: SandboxSpec) -> float:
     return spec.linger_seconds or RECONNECT_SECONDS
 
 
-def _archives(spec: SandboxSpec, image: Image) -> Mapping[str, bytes]:
-    """What the container's volumes are filled with. Raises SandboxUnavailable."""
+def _archives(spec: SandboxSpec, image: Image, mode: int) -> Mapping[str, bytes]:
+    """What the container's volumes are filled with; `mode` is the supervisor's. Raises SandboxUnavailable."""
     program = box.binary(image.architecture).read_bytes()
-    archives = {containers.BOX_DIR: containers.archive({"box": program}, containers.PROGRAM_MODE)}
+    archives = {containers.BOX_DIR: containers.archive({"box": program}, mode)}
     if spec.readonly_files:
         files = {path[len(spec.verify_dir) + 1 :]: data for path, data in spec.readonly_files.items()}
         archives[spec.verify_dir] = containers.archive(files, containers.FILE_MODE)

@@ -18,7 +18,8 @@ CHECKS: Final[Mapping[str, str]] = {
 }
 """Fact to a shell command that succeeds where it holds; the rest of the root is the image's."""
 _LIMITS: Final = {"MemoryLimit": "memory", "PidsLimit": "processes", "CpuCfsQuota": "processor time"}
-_KERNEL: Final = "cat /proc/sys/kernel/osrelease"
+_OF_A_SHARED_KERNEL: Final = frozenset({"privileges", "supervisor"})
+"""What gVisor's /proc does not tell, or tells to everybody: there the kernel is the command's own."""
 _TOOLS: Final = "cat </dev/null | grep -c x | tail -n 1 >/dev/null"
 
 
@@ -41,18 +42,32 @@ async def try_out(sandbox: Sandbox, info: Mapping[str, Any], runtime: str | None
         return Findings(
             "none", ("Its image has no sh, cat, grep and tail, so nothing could be checked.",), {}
         )
-    held = {fact: (await sandbox.exec(shell(check))).ok for fact, check in CHECKS.items()}
-    problems = [f"Isolation of {fact} does not hold here." for fact, holds in held.items() if not holds]
+    kernel = _version((await sandbox.exec(shell("cat /proc/version"))).stdout)
+    own_kernel = bool(kernel) and kernel != info.get("KernelVersion")
+    checks = {
+        fact: check for fact, check in CHECKS.items() if not own_kernel or fact not in _OF_A_SHARED_KERNEL
+    }
+    held = {fact: (await sandbox.exec(shell(check))).ok for fact, check in checks.items()}
+    problems = [_failed(fact, own_kernel) for fact, holds in held.items() if not holds]
     isolated = not problems
     unlimited = [what for field, what in _LIMITS.items() if not info.get(field)]
     if unlimited:
         problems.append(f"The engine cannot limit {' and '.join(unlimited)}: see `docker info`.")
-    kernel = (await sandbox.exec(shell(_KERNEL))).stdout.decode(errors="replace").strip()
-    own_kernel = bool(kernel) and kernel != info.get("KernelVersion")
     if runtime is not None and not own_kernel:
         problems.append(f"The runtime {runtime!r} gives sandboxes no kernel of their own.")
     facts = {"kernel": kernel, **{fact: "yes" if holds else "no" for fact, holds in held.items()}}
     return Findings(_strength(isolated, bool(unlimited), own_kernel), tuple(problems), facts)
+
+
+def _version(told: bytes) -> str:
+    """Of the kernel: the third word of /proc/version."""
+    words = told.decode(errors="replace").split()
+    return words[2] if len(words) > 2 else ""
+
+
+def _failed(fact: str, own_kernel: bool) -> str:  # noqa: FBT001 - a finding
+    advice = ": start runsc with --oci-seccomp" if own_kernel and fact == "seccomp" else ""
+    return f"Isolation of {fact} does not hold here{advice}."
 
 
 def _strength(isolated: bool, unlimited: bool, own_kernel: bool) -> Strength:  # noqa: FBT001 - three findings

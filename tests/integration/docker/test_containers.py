@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import signal
 import tarfile
 from dataclasses import replace
@@ -151,14 +152,30 @@ async def test_no_sandbox_is_opened_on_a_full_disk(new_provider, spec, seen):
 
 
 async def test_a_runtime_that_the_engine_does_not_know_is_named(new_provider, spec):
-    with pytest.raises(SandboxUnavailable, match=r"no runtime 'runsc' \(known: .*runc"):
-        await new_provider(runtime="runsc").open(spec())
+    with pytest.raises(SandboxUnavailable, match=r"no runtime 'kata' \(known: .*runc"):
+        await new_provider(runtime="kata").open(spec())
 
 
 async def test_a_runtime_that_shares_the_kernel_is_found_out(new_provider):
     probe = await new_provider(runtime="runc").probe()
     assert probe.strength == "limits"
     assert probe.problems == ("The runtime 'runc' gives sandboxes no kernel of their own.",)
+
+
+async def test_gvisor_gives_each_sandbox_a_kernel_of_its_own(new_provider, spec, missing_part):
+    if shutil.which("runsc") is None:
+        missing_part("runsc is not installed (Debian: apt-get install runsc).")
+    provider = new_provider(runtime="runsc", image=SMALL_IMAGE)
+    probe = await provider.probe()
+    assert (probe.strength, probe.problems) == ("kernel", ()), probe
+    sandbox = await provider.open(spec(readonly_files={"/verify/check": b"#!/bin/sh\nexit 3\n"}))
+    try:
+        await sandbox.write("given", b"1")
+        result = await sandbox.exec(shell("cat given; sleep 1000 & /verify/check"))
+        assert (result.exit_code, result.stdout) == (3, b"1")
+        assert (await sandbox.exec(shell("sleep 1000", timeout_seconds=0.5))).timed_out
+    finally:
+        await sandbox.destroy()
 
 
 async def test_an_engine_that_is_not_there_is_one_sentence(new_provider, spec, tmp_path):
