@@ -117,6 +117,17 @@ def checked(snapshot: bytes) -> list[wire.Buffer]:
     """The body of a RESTORE. Raises ValueError for an entry that `tar` would not have written."""
     body: list[wire.Buffer] = []
     folders: list[Record] = []
+    for record, content in members(snapshot):
+        body += (_packed(record), content)
+        if record.kind == b"d":
+            folders.append(record)
+    # Inside out, and only now: a folder may be one that nothing can be put into.
+    body += (_packed(folder, kind=b"m") for folder in reversed(folders))
+    return body
+
+
+def members(snapshot: bytes) -> Iterator[tuple[Record, memoryview]]:
+    """Its entries with their content. Raises ValueError for one that `tar` would not have written."""
     paths: dict[bytes, bool] = {}
     """To whether it is a folder."""
     for record, content in _members(memoryview(snapshot)):
@@ -124,12 +135,7 @@ def checked(snapshot: bytes) -> list[wire.Buffer]:
             raise ValueError(f"the snapshot holds more than {MAX_ENTRIES} entries")
         _check_path(record.path, paths)
         paths[record.path] = record.kind == b"d"
-        body += (_packed(record), content)
-        if record.kind == b"d":
-            folders.append(record)
-    # Inside out, and only now: a folder may be one that nothing can be put into.
-    body += (_packed(folder, kind=b"m") for folder in reversed(folders))
-    return body
+        yield record, content
 
 
 def _packed(record: Record, kind: bytes | None = None) -> bytes:
