@@ -10,7 +10,7 @@ import asyncio
 import math
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -24,7 +24,7 @@ from zubble_queue.stores.redis import RedisStore
 
 ROLE: Final = "feeder"
 REAP_SECONDS: Final = 2.0
-"""Expired leases are found within three seconds; the rest is for the sweep itself."""
+"""Expired leases are found within three seconds; sooner where leases are short."""
 CENSUS_SECONDS: Final = 30.0
 LEAD_SECONDS: Final = 10.0
 """How long a dead leader's lead lasts; shorter where leases are short."""
@@ -47,35 +47,6 @@ class Publisher(Protocol):
 
     async def aclose(self) -> None:
         """Give up connections."""
-
-
-class Contact:
-    """How long the store has answered without a break.
-
-    A gap between two answers is a break, too: a stopped process must not believe that the store was there
-    all the time, because the workers could not renew either.
-    """
-
-    def __init__(self, longest_gap_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._longest_gap, self._clock = longest_gap_seconds, clock
-        self._since: float | None = None
-        self._last = 0.0
-
-    def answered(self) -> None:
-        now = self._clock()
-        if self._since is None or now - self._last > self._longest_gap:
-            self._since = now
-        self._last = now
-
-    def broke(self) -> None:
-        self._since = None
-
-    @property
-    def unbroken_seconds(self) -> float:
-        """None while the last answer is too long ago, whatever kept us from asking since."""
-        if self._since is None or self._clock() - self._last > self._longest_gap:
-            return 0.0
-        return self._last - self._since
 
 
 def offers(workers: Iterable[WorkerInfo]) -> list[Offer]:
@@ -101,8 +72,8 @@ class Feeder:
     ) -> None:
         self._store, self._publisher, self._holder = store, publisher, holder
         self._lease_seconds = lease_seconds
-        self._lead_seconds = min(LEAD_SECONDS, lease_seconds / 2)
-        self._contact = Contact(longest_gap_seconds=lease_seconds / 2)
+        self._lead_seconds = min(LEAD_SECONDS, lease_seconds / 3)
+        self._reap_seconds = min(REAP_SECONDS, lease_seconds / 8)
         self._unsent: list[Header] = []
         self._reap_due = self._census_due = 0.0
 
@@ -122,16 +93,13 @@ class Feeder:
             await self._leave()
 
     async def _round(self, stop: asyncio.Event) -> None:
-        leads = await self._store.lead(ROLE, self._holder, self._lead_seconds)
-        self._contact.answered()
-        if not leads:
+        if not await self._store.lead(ROLE, self._holder, self._lead_seconds):
             await _unless(stop, self._store.wait_for_lead(ROLE, self._lead_seconds / 3))
             return
         await self._feed()
         await self._reap()
         await self._count()
         await _unless(stop, self._store.wait_for_work(self._seconds_to_wait()))
-        self._contact.answered()
 
     async def _feed(self) -> None:
         await self._store.mature()
@@ -154,12 +122,15 @@ class Feeder:
             self._unsent = []
 
     async def _reap(self) -> None:
-        """Only after a whole lease of contact: whoever could not renew had the time to do so since."""
+        """Only after a whole lease of contact: whoever could not renew had the time to do so since.
+
+        A gap of half a lease is none: renewed every quarter, a lease outlasts it. Nor is a new leader.
+        """
         now = time.monotonic()
         if now < self._reap_due:
             return
-        self._reap_due = now + REAP_SECONDS
-        if self._contact.unbroken_seconds < self._lease_seconds:
+        self._reap_due = now + self._reap_seconds
+        if await self._store.contact(self._lease_seconds / 2) < self._lease_seconds:
             return
         reaped = await self._store.reap()
         if reaped.requeued or reaped.stuck:
@@ -200,7 +171,7 @@ class Feeder:
 
     def _seconds_to_wait(self) -> float:
         due = min(self._reap_due, self._census_due) - time.monotonic()
-        return max(0.05, min(due, REAP_SECONDS, self._lead_seconds / 3))
+        return max(0.05, min(due, self._reap_seconds, self._lead_seconds / 3))
 
     async def _leave(self) -> None:
         try:
@@ -211,7 +182,6 @@ class Feeder:
 
     def _failed(self, attempt: RetryCallState) -> None:
         """Any error at all: the worker beside it must go on, so it is logged, and the round tried again."""
-        self._contact.broke()
         cause = attempt.outcome.exception() if attempt.outcome else None
         known = isinstance(cause, StoreUnavailable)
         logger.warning(

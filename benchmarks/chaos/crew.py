@@ -29,6 +29,10 @@ class Attack:
     ended: float
     fatal: bool = False
 
+    @property
+    def seconds(self) -> float:
+        return self.ended - self.began
+
     def touches(self, began: float, ended: float) -> bool:
         return self.began <= ended and began <= self.ended
 

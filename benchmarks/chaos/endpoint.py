@@ -68,8 +68,10 @@ class Endpoint:
         self.url = json.loads(await self._process.stdout.readline())["url"]
 
     async def calls(self) -> list[Call]:
-        """All there were, oldest first."""
-        return [Call.read(logged) for logged in await asyncio.to_thread(self._log)]
+        """All there were, oldest first; they are also kept in the folder."""
+        log = await asyncio.to_thread(self._log)
+        (self._folder / "calls.jsonl").write_text("".join(json.dumps(logged) + "\n" for logged in log))
+        return [Call.read(logged) for logged in log]
 
     def _log(self) -> list[dict[str, Any]]:
         with urllib.request.urlopen(self.url.removesuffix("/v1") + "/log") as answer:

@@ -13,6 +13,8 @@ from benchmarks.chaos.crew import Attack
 from benchmarks.chaos.endpoint import Call
 
 _MICRO = 1_000_000
+_AWAY_SECONDS = 5.0
+"""A server that was away for less delays nobody's recovery."""
 
 
 @dataclass(slots=True)
@@ -24,8 +26,8 @@ class Verdict:
     sealed_twice: list[str]
     overlapping: list[str]
     stale_writes: list[str]
-    unpaid_micro_usd: float
-    """What the endpoint counted and the books do not hold, call by call."""
+    unpaid: dict[str, float]
+    """Micro-USD that the endpoint counted and the books do not hold, by call."""
     books_wrong: list[str]
     """Tasks whose record is not the sum of its calls, or that have an open call after the seal."""
     over_charged_micro_usd: float
@@ -39,12 +41,16 @@ class Verdict:
     recoveries: list[float] = field(default_factory=list)
     """Seconds from the SIGKILL of a worker to the next claim of each task it held, the server being there."""
     slow_recoveries: list[float] = field(default_factory=list)
-    """The same where the server was away or silent meanwhile."""
+    """The same where the server was away or silent meanwhile, for more than five seconds."""
+
+    @property
+    def unpaid_micro_usd(self) -> float:
+        return sum(self.unpaid.values())
 
     @property
     def clean(self) -> bool:
         broken = (self.lost, self.sealed_twice, self.overlapping, self.stale_writes, self.books_wrong)
-        return not any(broken) and not self.unpaid_micro_usd
+        return not any(broken) and not self.unpaid
 
 
 def judge(
@@ -64,7 +70,7 @@ def judge(
         sealed_twice=[task.task_id for task in tasks.values() if _sealed_twice(task)],
         overlapping=[*overlapping(calls), *(task.task_id for task in tasks.values() if task.overlapping)],
         stale_writes=[f"{task.task_id}: {write}" for task in tasks.values() for write in task.stale],
-        unpaid_micro_usd=unpaid,
+        unpaid=unpaid,
         books_wrong=[task.task_id for task in tasks.values() if not _books_agree(task)],
         over_charged_micro_usd=over,
         spend_micro_usd=sum(task.spend for task in tasks.values()),
@@ -85,17 +91,21 @@ def overlapping(calls: Iterable[Call]) -> list[str]:
     return [task_id for task_id, found in by_task.items() if _overlap(found)]
 
 
-def money(tasks: Mapping[str, History], calls: Iterable[Call]) -> tuple[float, float]:
-    """Micro-USD that the endpoint counted and nobody booked, and that were booked and not counted."""
-    counted: Counter[tuple[str, str]] = Counter()
+def money(tasks: Mapping[str, History], calls: Iterable[Call]) -> tuple[dict[str, float], float]:
+    """Micro-USD that the endpoint counted and nobody booked, by call; and the sum the other way round."""
+    counted: dict[tuple[str, str], float] = defaultdict(float)
     for call in calls:
-        counted[call.task_id, call.call_id] += call.micro_usd  # type: ignore[assignment]  # a sum of money
+        counted[call.task_id, call.call_id] += call.micro_usd
     booked = {
         (task.task_id, call_id): max(charge, 0)
         for task in tasks.values()
         for call_id, charge in task.calls.items()
     }
-    unpaid = sum(max(counted[key] - booked.get(key, 0), 0.0) for key in counted)
+    unpaid = {
+        f"{task_id} {call_id}": missing
+        for (task_id, call_id), cost in counted.items()
+        if (missing := cost - booked.get((task_id, call_id), 0)) > 0
+    }
     over = sum(max(charge - math.ceil(counted[key]), 0) for key, charge in booked.items())
     return unpaid, float(over)
 
@@ -143,7 +153,7 @@ def _cause(lease: Lease, attacks: Sequence[Attack]) -> str:
 
 
 def _time_recoveries(task: History, attacks: Sequence[Attack], verdict: Verdict) -> None:
-    silences = [attack for attack in attacks if not attack.pid]
+    silences = [silence for silence in attacks if not silence.pid and silence.seconds > _AWAY_SECONDS]
     for lease, following in pairwise(task.leases):
         killed = next((attack for attack in attacks if attack.fatal and attack.pid == lease.pid), None)
         if killed is None or lease.end == "sealed" or not lease.claimed <= killed.ended <= following.claimed:

@@ -60,8 +60,8 @@ def show(found: dict[str, Any], verdict: Verdict) -> None:
     for name, value in found.items():
         table.add_row(name, str(value))
     console.print(table)
-    for name in ("lost", "sealed_twice", "overlapping", "stale_writes", "books_wrong"):
-        for line in getattr(verdict, name)[:_SHOWN]:
+    for name in ("lost", "sealed_twice", "overlapping", "stale_writes", "books_wrong", "unpaid"):
+        for line in list(getattr(verdict, name))[:_SHOWN]:
             console.print(f"{name}: {line}", style="bold red", highlight=False)
 
 

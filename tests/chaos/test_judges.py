@@ -151,7 +151,7 @@ def test_what_the_endpoint_counted_and_nobody_booked_is_unpaid_even_where_the_su
         [call(11, 12, cost=100.0), call(13, 14, number=2, cost=40.0)],
     )
 
-    assert found.unpaid_micro_usd == 40.0
+    assert found.unpaid == {f"{TASK} 1.1.2": 40.0}
     assert found.over_charged_micro_usd == 400.0
     assert not found.clean
 
@@ -159,7 +159,7 @@ def test_what_the_endpoint_counted_and_nobody_booked_is_unpaid_even_where_the_su
 def test_a_rounding_up_to_a_whole_micro_usd_is_no_overcharge():
     tasks = histories([*created(), *claimed(1), *called("1.1.1", "settled:9:7"), *sealed(1)], KEYS)
 
-    assert money(tasks, [call(11, 12, cost=6.2)]) == (0.0, 0.0)
+    assert money(tasks, [call(11, 12, cost=6.2)]) == ({}, 0.0)
 
 
 def test_a_record_that_is_not_the_sum_of_its_calls_is_wrong():
@@ -179,7 +179,8 @@ def test_recovery_is_from_the_kill_to_the_next_claim_and_apart_where_the_server_
     kill = Attack("worker_killed", 7, 15, 15, fatal=True)
 
     assert verdict(life, attacks=[kill]).recoveries == [9.0]
-    away = verdict(life, attacks=[kill, Attack("server_restarted", 0, 16, 17)])
+    assert verdict(life, attacks=[kill, Attack("server_restarted", 0, 16, 17)]).recoveries == [9.0]
+    away = verdict(life, attacks=[kill, Attack("server_mute", 0, 16, 22)])
     assert (away.recoveries, away.slow_recoveries) == ([], [9.0])
 
 

@@ -86,6 +86,14 @@ class Feeding(Submitting, Operating):
         """Let postponed tasks whose delay is over wait to be fed again; returns how many."""
         return int(await self._run("mature", _CHUNK))
 
+    async def contact(self, longest_gap_seconds: float) -> float:
+        """Say that a feeder is here; for how many seconds there was always one, without a longer gap.
+
+        By the server's clock and kept there, so that it also tells a silence of the server, a jump of its
+        clock, and a feeder that was stopped from feeders that only took turns.
+        """
+        return int(await self._run("contact", micro(longest_gap_seconds))) / 1_000_000
+
     async def reap(self) -> Reaped:
         """Take expired leases away: back to the queue, or sealed `stuck` at max_attempts.
 

@@ -64,6 +64,7 @@ KEY_KINDS: Final = (
     KeyKind("workers", "zset", Lifetime.NEVER, "one entry per living worker"),
     KeyKind("worker:*", "string", Lifetime.ALWAYS, "what a worker registered"),
     KeyKind("leader:*", "string", Lifetime.ALWAYS, "the holder of a role"),
+    KeyKind("contact", "hash", Lifetime.ALWAYS, "two times: since when feeders have come, and the last"),
     KeyKind("vacant:*", "list", Lifetime.ALWAYS, "one entry, for whoever waits to lead"),
     KeyKind(
         "preflight:*", "string", Lifetime.ALWAYS, "record_ttl; one per content that passed its preflight"

@@ -32,6 +32,7 @@ def remembered(lease):
 async def use_everything(world):
     """One task sealed, one postponed, one running, one waiting, one cancelled; every kind of key written."""
     await world.store.lead("feeder", "f", 60)
+    await world.store.contact(30.0)
     await world.store.register(WORKER, ttl_seconds=60)
     await world.store.lead("other", "f", 60)
     await world.store.resign("other", "f")

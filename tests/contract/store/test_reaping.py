@@ -167,3 +167,37 @@ async def test_a_server_that_says_its_time_late_is_not_asked_to_sweep(world):
 
     assert (await store.reap()).requeued == ()
     assert (await store.renew(lease)).held
+
+
+async def test_contact_begins_with_the_first_word_and_grows_with_each(world):
+    assert await world.store.contact(30.0) == 0
+
+    began = await world.now()
+    grown = [await world.store.contact(30.0) for _ in range(3)]
+
+    assert sorted(grown) == grown
+    assert 0 < grown[-1] <= await world.now() - began + 0.1
+
+
+async def test_contact_is_that_of_all_feeders_together(world):
+    await world.store.contact(30.0)
+    other = await world.another()
+
+    assert await other.contact(30.0) > 0
+
+
+async def test_a_gap_that_is_too_long_begins_contact_anew_whatever_filled_it(world):
+    await world.store.contact(30.0)
+    await world.admin.execute_command("CLIENT", "PAUSE", 300, "ALL")
+
+    assert await world.store.contact(0.2) == 0
+    assert await world.store.contact(30.0) > 0
+
+
+@pytest.mark.parametrize("jump_seconds", [600, -600])
+async def test_a_jump_of_the_servers_clock_begins_contact_anew(world, jump_seconds):
+    await world.store.contact(30.0)
+    before = round((await world.now() - jump_seconds) * 1_000_000)
+    await world.admin.hset(world.keys.prefix + "contact", mapping={"last": before, "since": before - 60})
+
+    assert await world.store.contact(30.0) == 0

@@ -136,6 +136,27 @@ async def test_leases_are_reaped_only_after_a_whole_lease_of_contact(world, farm
     assert time.monotonic() - began >= 2.0
 
 
+async def test_neither_a_new_leader_nor_a_cut_connection_puts_reaping_off(world, farm, mailbox):
+    _, feeding = farm.start("first", mailbox, lease_seconds=6.0)
+
+    async def contact():
+        return float(await world.store.contact(3.0))
+
+    await world.until(contact)
+    feeding.cancel()
+    await asyncio.gather(feeding, return_exceptions=True)
+    before = await contact()
+    farm.start("second", mailbox, lease_seconds=6.0)
+    await world.admin.execute_command("CLIENT", "KILL", "TYPE", "normal")
+
+    async def second_leads():
+        return await world.store.leader("feeder") == "second"
+
+    await world.until(second_leads)
+
+    assert await contact() > before
+
+
 async def test_a_dead_workers_task_is_announced_for_its_next_attempt(world, farm, mailbox):
     await farm.worker("w", slots=2)
     await world.submit("a")

@@ -2,25 +2,7 @@ import pytest
 
 from zubble_queue.contracts.need import Need, Offer
 from zubble_queue.contracts.record import WorkerInfo
-from zubble_queue.feeder import Contact, offers
-
-
-class Clock:
-    def __init__(self):
-        self.now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
-@pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def contact(clock):
-    return Contact(longest_gap_seconds=15.0, clock=clock)
+from zubble_queue.feeder import offers
 
 
 def worker(slots, busy, **serves):
@@ -80,55 +62,3 @@ def test_a_need_is_read_from_its_key_whatever_the_model_is_called(key):
     need = Need.of(key)
 
     assert (need.key, need.model) == (key, key.split("/", 2)[2])
-
-
-def test_before_the_first_answer_there_was_no_contact(contact):
-    assert contact.unbroken_seconds == 0
-
-
-def test_contact_grows_with_every_answer(contact, clock):
-    for _ in range(5):
-        contact.answered()
-        clock.now += 10
-
-    assert contact.unbroken_seconds == 40
-
-
-def test_a_failure_starts_contact_anew(contact, clock):
-    contact.answered()
-    clock.now += 10
-    contact.answered()
-    contact.broke()
-    assert contact.unbroken_seconds == 0
-
-    clock.now += 10
-    contact.answered()
-    clock.now += 5
-    contact.answered()
-    assert contact.unbroken_seconds == 5
-
-
-def test_a_silence_that_nobody_noticed_starts_contact_anew(contact, clock):
-    contact.answered()
-    clock.now += 15.1
-    contact.answered()
-
-    assert contact.unbroken_seconds == 0
-
-
-def test_time_since_the_last_answer_is_no_contact(contact, clock):
-    contact.answered()
-    clock.now += 10
-
-    assert contact.unbroken_seconds == 0
-
-
-def test_contact_that_nobody_asked_about_for_too_long_counts_for_nothing(contact, clock):
-    contact.answered()
-    clock.now += 10
-    contact.answered()
-    assert contact.unbroken_seconds == 10
-
-    clock.now += 15.5
-
-    assert contact.unbroken_seconds == 0
