@@ -46,6 +46,12 @@ def envelope(
     )
 
 
+@pytest.fixture(scope="session")
+def job() -> Job:
+    """A task with the defaults."""
+    return Job(envelope(), "")
+
+
 @dataclass
 class Run:
     """What a finished run left behind."""

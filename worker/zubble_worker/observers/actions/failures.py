@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from zubble_worker.observers.actions import rungs, table
 from zubble_worker.observers.actions.facts import Counters, Progress, Signal, StepFacts
 
-_IDLE_BEFORE_RESET = table.FRUITLESS.count
-
 
 @dataclass(slots=True)
 class ErrorCascade(Counters):
@@ -45,7 +43,7 @@ class ErrorCascade(Counters):
 class NoSuccess(Counters):
     """Rounds of tool calls without one success: a nudge at 4 and at 8, then a fresh context (V1).
 
-    Where the failures change something, or say something new, the run is left alone after the second nudge.
+    Where the failures change something, or say something new, the second nudge is the last until 24.
     """
 
     streak: int = 0
@@ -64,7 +62,7 @@ class NoSuccess(Counters):
         self.idle = 0 if progress.any else self.idle + 1
         every = table.FRUITLESS.count
         due = rungs.measure(self.streak, every, every, rungs.NUDGES_THEN_RESET)
-        if due is None or (due == "reset" and self.idle < _IDLE_BEFORE_RESET):
+        if due is None or (due == "reset" and self._is_getting_somewhere):
             return ()
         self.nudges += due == "nudge"
         text = (
@@ -73,9 +71,11 @@ class NoSuccess(Counters):
             "approach, or report why you cannot go on."
         )
         evidence = {"idle": self.idle, "nudges": self.nudges}
-        return [
-            Signal("no-success", step.step, self.streak, every, "critical", due, text, evidence),
-        ]
+        return [Signal("no-success", step.step, self.streak, every, "critical", due, text, evidence)]
+
+    @property
+    def _is_getting_somewhere(self) -> bool:
+        return self.idle < table.FRUITLESS.count and self.streak < table.FRUITLESS_AT_ALL.count
 
 
 @dataclass(slots=True)

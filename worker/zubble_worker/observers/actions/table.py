@@ -27,6 +27,9 @@ CYCLE_REPEATS: Final = Threshold("tool-cycle repeats", 3, "rounds", "Z22, F5")
 CYCLE_LENGTH: Final = Threshold("tool-cycle length", 5, "calls", "gemini-cli, opencode PR #47845")
 CASCADE: Final = Threshold("error-cascade", 3, "failed steps in a row", "F5")
 FRUITLESS: Final = Threshold("no-success", 4, "rounds in a row without a success", "V1")
+FRUITLESS_AT_ALL: Final = Threshold(
+    "no-success, though each is new", 24, "rounds in a row without a success", "own"
+)
 TIMEOUTS: Final = Threshold("timeouts", 3, "commands in a row that timed out", "SWE-agent")
 EXCESS: Final = Threshold("excessive-steps", 20, "steps, doubled each time", "F5")
 DOMINANCE: Final = Threshold("tool-dominance", 0.6, "share of the calls", "F5")
@@ -51,7 +54,17 @@ PATIENCE: Final = Threshold(
 )
 
 ALL: Final = (
-    *(CYCLE_REPEATS, CYCLE_LENGTH, CASCADE, FRUITLESS, TIMEOUTS, EXCESS, DOMINANCE, DOMINANCE_STEPS),
+    *(
+        CYCLE_REPEATS,
+        CYCLE_LENGTH,
+        CASCADE,
+        FRUITLESS,
+        FRUITLESS_AT_ALL,
+        TIMEOUTS,
+        EXCESS,
+        DOMINANCE,
+        DOMINANCE_STEPS,
+    ),
     *(BUDGET_WARNING, BUDGET_SPENT, QUALITY, SAME_TEXT, NEAR_TEXT, FORMAT_ERRORS, PRESSURE, UNFINISHED),
     *(STALL, STALL_AGAIN, READING, CHURN, CHURN_AGAIN, PATIENCE),
 )

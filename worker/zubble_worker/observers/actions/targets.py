@@ -6,7 +6,8 @@ import json
 import re
 from typing import Any, Final
 
-_WORD: Final = re.compile(r"[A-Za-z0-9_./~-]*[A-Za-z][A-Za-z0-9_./~:-]*")
+_WORD: Final = re.compile(r"(?<![\w./~-])(?=[^\s]*[A-Za-z])[A-Za-z_./~][\w./~:-]*")
+"""Begins like a name or path: options and ranges of lines are none."""
 _QUOTED: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'[^']*')""")
 _SEPARATORS: Final = re.compile(r"&&|\|\||[;|\n]")
 _TALK: Final = frozenset({"echo", "printf", "true", ":", "false", "sleep", "date", "pwd", "wait"})
@@ -37,7 +38,7 @@ def program(tool: str, arguments: str) -> str:
 
 
 def targets(tool: str, arguments: str) -> frozenset[str]:
-    """Paths, names and numbers of lines that a call is about; free text is none (Illospace #506)."""
+    """Paths and names that a call is about; free text is none (Illospace #506)."""
     if tool != "shell":
         return frozenset(_strings(arguments))
     found: set[str] = set()
