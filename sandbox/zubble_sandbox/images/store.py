@@ -19,17 +19,17 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, unquote
 
 from zubble_queue.errors import BadInput
 from zubble_sandbox.images import sources, trees
 from zubble_sandbox.images.config import check_architecture
 from zubble_sandbox.images.entries import MAX_BYTES, BadImage
 from zubble_sandbox.images.image import PREFIX, Image, check_name, described, digits_of, sane_name
+from zubble_sandbox.images.names import Names
 from zubble_sandbox.images.unpacking import Unpacking
 from zubble_sandbox.removal import remove_folder
 
@@ -63,18 +63,17 @@ class Images:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._names = folder, Names(folder / "names")
 
     def __iter__(self) -> Iterator[Image]:
         """All of them, sorted by name; those without one last."""
-        named = self._names()
         images = [self._image(path.name) for path in self._trees.glob("[0-9a-f]*")]
-        found = [replace(each, names=_naming(named, each.digest)) for each in images if each is not None]
+        found = [replace(each, names=self._names.of(each.digest)) for each in images if each is not None]
         return iter(sorted(found, key=lambda image: (not image.names, image.names, image.digest)))
 
     def find(self, reference: str) -> Image | None:
         """By a name, by the digest of the content or of the source, or by twelve or more digits of one."""
-        digest = self._named(reference)
+        digest = self._names.digest(reference)
         if digest is not None:
             return self._image(digest.removeprefix(PREFIX))
         if (image := self._image(reference.removeprefix(PREFIX))) is not None:
@@ -144,12 +143,12 @@ class Images:
         if image is None:
             raise BadInput([f"There is no image {reference!r}; `zubble sandbox ls` lists them."])
         with self._locked():
-            named = _naming(self._names(), image.digest)
+            named = self._names.of(image.digest)
             gone = (reference,) if reference in named else named
             if not set(named) - set(gone):
                 self._discard(image, reference)
             for name in gone:
-                self._name_file(name).unlink(missing_ok=True)
+                self._names.remove(name)
         return replace(image, names=gone)
 
     def _pull(self, source: Path, name: str | None, new: Path, on_read: Callable[[int], object]) -> Image:
@@ -168,8 +167,8 @@ class Images:
             image = described(source, found, unpacking.result, trees.digest(root))
         remove_folder(str(trash))
         self._keep(image, new)
-        self._write_name(chosen, image.digest)
-        return replace(image, names=_naming(self._names(), image.digest))
+        self._names.give(chosen, image.digest)
+        return replace(image, names=self._names.of(image.digest))
 
     def _make_folder(self) -> None:
         """Raises BadInput when it is not ours to write to alone."""
@@ -246,29 +245,9 @@ class Images:
             return None
         try:
             about = json.loads((self._trees / hexadecimal / _ABOUT).read_bytes())
-        except FileNotFoundError:
+            return Image(**{**about, "names": ()})
+        except (FileNotFoundError, ValueError, TypeError):  # none, or one of another version
             return None
-        return Image(**{**about, "names": tuple(about["names"])})
-
-    def _name_file(self, name: str) -> Path:
-        return self._folder / "names" / quote(name, safe="")
-
-    def _names(self) -> dict[str, str]:
-        files = sorted((self._folder / "names").glob("[!.]*"))
-        return {unquote(file.name): file.read_text("utf-8") for file in files}
-
-    def _named(self, name: str) -> str | None:
-        try:
-            return self._name_file(name).read_text("utf-8")
-        except (FileNotFoundError, OSError, ValueError):
-            return None
-
-    def _write_name(self, name: str, digest: str) -> None:
-        file = self._name_file(name)
-        file.parent.mkdir(mode=0o700, exist_ok=True)
-        new = file.with_name(f".{secrets.token_hex(8)}")
-        new.write_text(digest, "utf-8")
-        new.rename(file)
 
 
 def _passable(folder: Path) -> bool:
@@ -276,10 +255,6 @@ def _passable(folder: Path) -> bool:
         return bool(folder.stat().st_mode & _PASSABLE)
     except FileNotFoundError:
         return True
-
-
-def _naming(named: Mapping[str, str], digest: str) -> tuple[str, ...]:
-    return tuple(name for name, other in named.items() if other == digest)
 
 
 def _make(folder: Path) -> None:
