@@ -14,7 +14,7 @@ import typer
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.errors import BadInput, InfraError, LeaseLost, ZubbleError
 
-_ALIASES: Final = {"--env": "--sandbox", "--backend": "--sandbox", "--env-container": "--container"}
+ALIASES: Final = {"--env": "--sandbox", "--backend": "--sandbox", "--env-container": "--container"}
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 UsageError: Final[Any] = typer.BadParameter.__mro__[1]
 """click's, wherever this version of typer keeps it."""
@@ -77,7 +77,7 @@ def _without_aliases(arguments: Sequence[str]) -> list[str]:
 
 def _unaliased(argument: str) -> str:
     name, equals, value = argument.partition("=")
-    return f"{_ALIASES[name]}{equals}{value}" if name in _ALIASES else argument
+    return f"{ALIASES[name]}{equals}{value}" if name in ALIASES else argument
 
 
 def _usage(misused: Any) -> str:

@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from zubble_queue.cli.main import ALIASES
 import yaml
 
 from zubble_queue.contracts.submission import TaskDefaults
@@ -78,7 +80,8 @@ def _split(command: str) -> tuple[tuple[str, ...], list[str]]:
     parts = shlex.split(command.partition(" #")[0])
     words = tuple(parts[: 2 if parts[0] in GROUPS else 1])
     own = parts[: parts.index("--")] if "--" in parts else parts
-    return words, [part.partition("=")[0] for part in own if part.startswith("--")]
+    named = (part.partition("=")[0] for part in own if part.startswith("--"))
+    return words, [ALIASES.get(name, name) for name in named]
 
 
 @pytest.mark.parametrize(("document", "command"), sorted(set(_commands())))
