@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from zubble_queue.cli.main import ALIASES
 import yaml
 
+from zubble_queue.cli.main import ALIASES
 from zubble_queue.contracts.submission import TaskDefaults
 from zubble_queue.contracts.task import LoopBudget
 from zubble_queue.formats.envelopes import read
