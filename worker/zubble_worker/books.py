@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
+from zubble_queue import long_strings
 from zubble_queue.artifacts import ArtifactStore
-from zubble_queue.contracts import identity
 from zubble_queue.contracts.books import Left
 from zubble_queue.contracts.ending import MICRO, Usage
 from zubble_queue.contracts.envelope import BlobRef
@@ -28,10 +27,6 @@ SNAPSHOT_BYTES: Final = 512 * MIB
 """The most of any work tree that is copied, however large it may grow: a worker holds copies in memory."""
 _NOTED_SECONDS: Final = 0.1
 """A shorter wait for others is kept until there is more."""
-_INLINE_CHARS: Final = 4_096
-_INLINE_BYTES: Final = 32_768
-_BLOB: Final = "$blob"
-_DATA: Final = "$data"
 
 
 class AttemptBooks:
@@ -85,7 +80,7 @@ class AttemptBooks:
         )
 
     async def record(self, type_: str, /, **data: Any) -> Event:
-        small = await self._small(data)
+        small = await long_strings.small(data, self._artifacts)
         self._seq += 1
         event = Event(seq=self._seq, time=self.now(), attempt=self._claim.lease.epoch, type=type_, data=data)
         self._unwritten.append(event.model_copy(update={"data": small}))
@@ -217,9 +212,10 @@ class AttemptBooks:
         """The events the checkpoint of an earlier attempt holds, long strings put back."""
         events: list[Event] = []
         for segment in self._segments:
-            for line in (await self._artifacts.aget(segment)).splitlines():
-                event = Event.model_validate_json(line)
-                events.append(event.model_copy(update={"data": await self._whole(event.data)}))
+            lines = (await self._artifacts.aget(segment)).splitlines()
+            events += [
+                await long_strings.whole(Event.model_validate_json(line), self._artifacts) for line in lines
+            ]
         return events
 
     async def _close_segment(self, *, upto: int) -> None:
@@ -240,41 +236,6 @@ class AttemptBooks:
 
     def _events_after(self, seq: int) -> Callable[[], Awaitable[list[Event]]]:
         return lambda: self._store.events(self._claim.lease.task_id, after=seq)
-
-    async def _small(self, data: dict[str, Any]) -> dict[str, Any]:
-        """Data as Redis may hold it; where it is large without its long strings too, one reference."""
-        small: dict[str, Any] = await self._without_long_strings(data)
-        text = identity.canonical_json(small)
-        if len(text) <= _INLINE_BYTES:
-            return small
-        blob = await self._artifacts.aput(text)
-        return {_DATA: blob.ref, "size": blob.size}
-
-    async def _whole(self, data: dict[str, Any]) -> dict[str, Any]:
-        if _DATA in data:
-            data = json.loads(await self._artifacts.aget(data[_DATA]))
-        whole: dict[str, Any] = await self._with_long_strings(data)
-        return whole
-
-    async def _without_long_strings(self, value: Any) -> Any:
-        """Strings over 4,096 characters become references to the artifact store."""
-        if isinstance(value, str) and len(value) > _INLINE_CHARS:
-            blob = await self._artifacts.aput(value.encode("utf-8", "surrogatepass"))
-            return {_BLOB: blob.ref, "size": blob.size}
-        if isinstance(value, dict):
-            return {key: await self._without_long_strings(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [await self._without_long_strings(item) for item in value]
-        return value
-
-    async def _with_long_strings(self, value: Any) -> Any:
-        if isinstance(value, dict) and _BLOB in value:
-            return (await self._artifacts.aget(value[_BLOB])).decode("utf-8", "surrogatepass")
-        if isinstance(value, dict):
-            return {key: await self._with_long_strings(item) for key, item in value.items()}
-        if isinstance(value, list):
-            return [await self._with_long_strings(item) for item in value]
-        return value
 
 
 def snapshot_bytes(spec: SandboxSpec) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from zubble_queue.contracts.sandbox import Sandbox
+from zubble_queue.trajectories.branch import kept_branch
 from zubble_worker import journal
 from zubble_worker.case import Case
-from zubble_worker.resuming import acted_on, interruption, kept_branch
+from zubble_worker.resuming import acted_on, interruption
 
 
 async def take_up(case: Case, sandbox: Sandbox) -> None:

@@ -21,8 +21,8 @@ from zubble_queue.contracts.task import LoopBudget, TaskInput
 from zubble_queue.errors import BudgetExceededError
 from zubble_queue.stores.redis import RedisStore
 from zubble_queue.testing import MemoryBooks
+from zubble_queue.trajectories.branch import kept_branch
 from zubble_worker.books import AttemptBooks
-from zubble_worker.resuming import kept_branch
 
 BUDGET = LoopBudget(max_tokens=10_000, max_spend_usd=0.10, max_wallclock_seconds=100)
 Make = Callable[[Callable[[], float]], Awaitable[Any]]

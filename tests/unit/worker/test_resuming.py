@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from zubble_queue.contracts.event import Event
-from zubble_worker.resuming import acted_on, interruption, kept_branch
+from zubble_queue.trajectories.branch import kept_branch
+from zubble_worker.resuming import acted_on, interruption
 
 Part = tuple[str, dict[str, Any]]
 OPENING: list[Part] = [("accepted", {}), ("claimed", {}), ("sandbox_opened", {})]

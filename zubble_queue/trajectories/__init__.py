@@ -1,0 +1,1 @@
+"""What runs did: folded from their events, written in others' formats, and read from those."""
