@@ -10,7 +10,15 @@ from pydantic import ValidationError
 
 from zubble_queue import registry
 from zubble_queue.cli import models
-from zubble_queue.contracts.envelope import ATTACHED, POOL_PATTERN, Level, SandboxRequest
+from zubble_queue.contracts.envelope import (
+    ATTACHED,
+    MOST_STEPS,
+    MOST_TURN_SECS,
+    POOL_PATTERN,
+    Guard,
+    Level,
+    SandboxRequest,
+)
 from zubble_queue.contracts.hosts import MAX_HOSTS, host_pattern
 from zubble_queue.contracts.identity import BATCH_NAME_PATTERN
 from zubble_queue.contracts.memory import MemoryMode
@@ -43,6 +51,9 @@ def task_defaults(
     allow_hosts: Sequence[str] = (),
     repeats: int = 1,
     memory: str | None = None,
+    max_steps: int | None = None,
+    max_turn_secs: int | None = None,
+    guards: Sequence[str] = (),
     pool: str | None = None,
     tenant: str = "default",
     labels: Sequence[str] = (),
@@ -58,6 +69,9 @@ def task_defaults(
         *_pool_problems(pool),
         *_strength_problems(min_strength),
         *_network_problems(network, allow_hosts),
+        *_cap_problems("--max-steps", max_steps, MOST_STEPS),
+        *_cap_problems("--max-turn-secs", max_turn_secs, MOST_TURN_SECS),
+        *_guard_problems(guards),
     ]
     if problems:
         raise BadInput(problems)
@@ -73,6 +87,9 @@ def task_defaults(
         network_said=network is not None or bool(allow_hosts),
         repeats=repeats,
         memory=memory or "write",  # type: ignore[arg-type]  # checked above
+        max_steps=max_steps or 0,
+        max_turn_secs=max_turn_secs or 0,
+        guards=tuple(dict.fromkeys(guards)),  # type: ignore[arg-type]  # checked above
         pool=pool or "default",
         tenant=tenant,
         labels=dict(_label_pairs(labels)),
@@ -144,12 +161,7 @@ def _placed(backend: str | None, container: str | None) -> tuple[str | None, str
     Raises BadInput.
     """
     if backend == _KUBECTL and container is None:
-        raise BadInput(
-            [
-                "--env kubectl needs --container NAMESPACE/POD, a pod that is there; "
-                "--sandbox pod makes its own."
-            ]
-        )
+        raise BadInput(["--env kubectl needs --container NAMESPACE/POD; --sandbox pod makes its own pods."])
     if backend == _KUBECTL and container is not None:
         return ATTACHED, container if "/" in container else f"default/{container}"
     if container is None:
@@ -182,6 +194,17 @@ def _problems(
 def _name_problems(flag: str, name: str) -> Iterator[str]:
     if not re.fullmatch(BATCH_NAME_PATTERN, name):
         yield f"{flag} must be 1 to 100 letters, digits, dots, dashes or underscores, no sign first."
+
+
+def _cap_problems(flag: str, cap: int | None, most: int) -> Iterator[str]:
+    if cap is not None and not 0 <= cap <= most:
+        yield f"{flag} must be between 0 and {most:,}, got {cap}."
+
+
+def _guard_problems(guards: Sequence[str]) -> Iterator[str]:
+    for guard in guards:
+        if guard not in get_args(Guard):
+            yield f"--guard must be one of {', '.join(get_args(Guard))}, not {guard!r}."
 
 
 def _pool_problems(pool: str | None) -> Iterator[str]:

@@ -27,6 +27,7 @@ def execute(
     *,
     command: Annotated[list[str], typer.Argument(metavar="-- CMD...", help="The command and its arguments.")],
     sandbox: options.Sandbox = None,
+    container: options.Container = None,
     image: options.Image = None,
     network: options.Network = None,
     allow_host: options.AllowHost = None,
@@ -42,12 +43,13 @@ def execute(
       zubble sandbox exec -- ls -la /
       zubble sandbox exec --timeout 5 --json -- sh -c 'cat /proc/self/status'
       zubble sandbox exec --image python:3.12-slim -- python3 -V
+      zubble sandbox exec --sandbox attached --container dev-1 -- ls -la
       zubble sandbox exec --allow-host pypi.org -- curl -sI https://pypi.org
     """
     report = Report("sandbox-exec", as_json=as_json)
     from zubble_queue.cli import defaults, sandboxes
 
-    asked = defaults.sandbox_request(sandbox, network, allow_host or (), image=image)
+    asked = defaults.sandbox_request(sandbox, network, allow_host or (), image=image, container=container)
     return asyncio.run(sandboxes.execute(options.settings(context), asked, command, timeout, report))
 
 

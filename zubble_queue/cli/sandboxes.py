@@ -33,6 +33,7 @@ async def execute(
         name=f"exec-{os.getpid()}-{secrets.token_hex(4)}",
         owner=f"exec-{os.getpid()}",
         image=asked.image,
+        container=asked.container,
         work_dir=asked.work_dir,
         network=asked.network,
         allowed_hosts=asked.allowed_hosts,
