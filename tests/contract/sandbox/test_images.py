@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import io
 import json
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.docker_engine import NoEngine, small_root
+from benchmarks.docker_engine import SMALL_IMAGE, NoEngine, small_root
 from zubble_queue.contracts.sandbox import MIB, Command, SandboxSpec, shell
 from zubble_queue.errors import BadInput, JobError, SandboxUnavailable
 from zubble_sandbox.bubblewrap import BubblewrapOptions, BubblewrapProvider
@@ -228,3 +229,19 @@ async def test_images_where_no_user_can_get_to_are_refused_with_what_to_do(open_
             await open_box()
     finally:
         folder.chmod(0o711)
+
+
+@pytest.mark.slow
+def test_what_a_real_engine_saves_and_exports_can_be_pulled(docker_engine, tmp_path):
+    with contextlib.closing(docker_engine.client()) as client:
+        (tmp_path / "saved.tar").write_bytes(b"".join(client.get_image(SMALL_IMAGE)))
+        container = client.create_container(SMALL_IMAGE, ["/bin/true"])["Id"]
+        (tmp_path / "exported.tar").write_bytes(b"".join(client.export(container)))
+        client.remove_container(container)
+        known = client.inspect_image(SMALL_IMAGE)["Id"]
+    images = Images(tmp_path / "images")
+    from_save, from_export = (images.pull(tmp_path / f"{way}.tar", name=way) for way in ("saved", "exported"))
+    assert from_save.source_digest == known, "what Docker calls it"
+    assert images.find(known).digest == from_save.digest
+    assert from_export.bytes == from_save.bytes > 0
+    assert from_export.names == ("exported",)
