@@ -68,6 +68,26 @@ Minutes = Annotated[float | None, typer.Option("--minutes", help="Wall clock per
 MaxWallclock = Annotated[
     int | None, typer.Option("--max-wallclock-seconds", help="The same in seconds, at most 3,600.")
 ]
+MaxSteps = Annotated[
+    int | None,
+    typer.Option(
+        "--max-steps", envvar="ZUBBLE_MAX_STEPS", help="Cap on model calls of a run; 0, the default, is off."
+    ),
+]
+MaxTurnSecs = Annotated[
+    int | None,
+    typer.Option(
+        "--max-turn-secs",
+        envvar="ZUBBLE_MAX_TURN_SECS",
+        help="Cap on seconds of a run; 0, the default, is off.",
+    ),
+]
+Guard = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--guard", metavar="DETECTOR", help="Its critical signal ends a run as blocked; repeatable."
+    ),
+]
 MaxSpend = Annotated[float | None, typer.Option("--max-spend-usd", help="US dollars per task, at most 50.")]
 MaxBatch = Annotated[
     float | None, typer.Option("--max-batch-usd", help="US dollars for all tasks of the batch together.")

@@ -130,7 +130,18 @@ def _default_name(plan: Plan) -> str:
         defaults.pool,
         defaults.sandbox.model_dump_json(exclude_defaults=True),
         defaults.budget.model_dump_json(),
+        *_caps(defaults),
     )
+
+
+def _caps(defaults: TaskDefaults) -> list[str]:
+    """Nothing where there are none, so that a name given before there were caps stays."""
+    caps = {
+        "max_steps": defaults.max_steps,
+        "max_turn_secs": defaults.max_turn_secs,
+        "guards": defaults.guards,
+    }
+    return [f"{name}={value}" for name, value in caps.items() if value]
 
 
 def _local_models(plan: Plan) -> dict[str, ModelConfig]:

@@ -42,6 +42,8 @@ LOCAL: Final = "local"
 
 Level = Literal["off", "low", "medium", "xhigh"]
 VerifyLocation = Literal["copy", "environment"]
+MOST_STEPS: Final = 10_000
+MOST_TURN_SECS: Final = 86_400
 Guard = Literal[
     "tool-cycle",
     "error-cascade",
@@ -206,9 +208,9 @@ class TaskEnvelope(BaseModel):
     """How often a run that loops goes on with a cleared context before it is stopped (Z21)."""
     guards: Annotated[tuple[Guard, ...], Strict(strict=False)] = ()
     """A critical signal of these detectors ends the run as `blocked`, with its evidence (C27)."""
-    max_steps: int = Field(default=0, ge=0, le=10_000)
+    max_steps: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Model calls of one run, repairs included; 0 for no cap of its own (V2)."""
-    max_turn_secs: int = Field(default=0, ge=0, le=86_400)
+    max_turn_secs: int = Field(default=0, ge=0, le=MOST_TURN_SECS)
     """Seconds of one run, by its own clock; 0 for no cap of its own (V2)."""
     preflight: Literal["off", "once"] = "once"
     """`once`: before the first call the verify command must run and must fail on the untouched tree."""

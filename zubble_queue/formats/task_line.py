@@ -120,6 +120,12 @@ class TaskLine(BaseModel):
     pool: str | None = None
     """Only workers of this pool run the task."""
     verify_each_step: bool = False
+    max_context_resets: int = 3
+    """How often a run that loops goes on in a fresh context."""
+    guards: Annotated[tuple[str, ...], Strict(strict=False)] | None = None
+    """Detectors whose critical signal ends the run as `blocked`."""
+    max_steps: int | None = None
+    max_turn_secs: int | None = None
     preflight: Literal["off", "once"] = "once"
     labels: dict[str, str] = Field(default_factory=dict)
 
@@ -191,6 +197,10 @@ class Builder:
             "level": task.level or defaults.level,
             "temperature": defaults.temperature if task.temperature is None else task.temperature,
             "verify_each_step": task.verify_each_step,
+            "max_context_resets": task.max_context_resets,
+            "guards": defaults.guards if task.guards is None else task.guards,
+            "max_steps": defaults.max_steps if task.max_steps is None else task.max_steps,
+            "max_turn_secs": defaults.max_turn_secs if task.max_turn_secs is None else task.max_turn_secs,
             "preflight": task.preflight,
             "task_type": task.task_type,
             "memory": task.memory or defaults.memory,
