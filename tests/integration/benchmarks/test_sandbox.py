@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -22,6 +24,15 @@ def test_every_case_is_measured_beside_a_bare_spawn():
     assert set(measured) == {("bare", "spawn"), *cases}
     assert measured["bare", "spawn"]["ratio"] == 1.0
     assert measured["local", "open"]["ratio"] > 1.0
+
+
+@pytest.mark.slow
+def test_docker_is_measured_beside_docker_exec(missing_part):
+    done = _run("local", "--engine", "--rounds", "2", "--execs", "1", "--json")
+    if done.returncode:
+        missing_part(done.stderr.strip())
+    measured = {(row["backend"], row["case"]): row["ratio"] for row in json.loads(done.stdout)["rows"]}
+    assert measured["docker", "exec"] < measured["docker exec (API)", "exec"]
 
 
 def test_a_backend_that_is_not_installed_is_named_with_those_that_are():

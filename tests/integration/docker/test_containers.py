@@ -259,6 +259,33 @@ async def test_what_a_dead_worker_left_is_reaped_by_its_label_and_nothing_else(p
             await each.destroy()
 
 
+async def test_an_engine_is_reached_over_tcp_but_keeps_no_allow_list_there(new_provider, docker_engine, spec):
+    async def carry(reader, writer):
+        ours, theirs = await asyncio.open_unix_connection(docker_engine.host.removeprefix("unix://"))
+
+        async def pump(source, sink):
+            while data := await source.read(65_536):
+                sink.write(data)
+                await sink.drain()
+            if sink.can_write_eof():
+                sink.write_eof()
+
+        await asyncio.gather(pump(reader, theirs), pump(ours, writer), return_exceptions=True)
+        for end in (theirs, writer):
+            end.close()
+
+    async with await asyncio.start_server(carry, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        provider = new_provider(host=f"tcp://127.0.0.1:{port}")
+        sandbox = await provider.open(spec())
+        assert await output(sandbox, "echo on") == "on\n"
+        await sandbox.destroy()
+        assert "allowlist" not in (await provider.probe()).networks
+        with pytest.raises(SandboxUnavailable, match="allow-list"):
+            await provider.open(spec(network="allowlist", allowed_hosts=("a.example",)))
+        provider.close()
+
+
 def test_the_disk_of_an_engine_elsewhere_is_not_looked_at():
     trial.check_room(None, 10**9)
     trial.check_room("/no/such/folder", 10**9)
