@@ -6,11 +6,13 @@ group is removed again.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,8 @@ PERIOD_MICROSECONDS: Final = 100_000
 _MIN_QUOTA_MICROSECONDS: Final = 1_000
 """The least the kernel takes."""
 _NEEDED: Final = ("memory", "pids")
+STALE_SECONDS: Final = 300.0
+"""After which a group that nobody has entered is not going to be."""
 _TRIAL_SECONDS: Final = 30.0
 _TRIAL_PIDS: Final = 4
 _TRIAL_BYTES: Final = 48 * MIB
@@ -113,6 +117,7 @@ class Cgroups:
             except (OSError, NoLimits) as error:
                 reasons.append(_said(error))
             else:
+                cgroups.sweep()
                 return cgroups
         raise NoLimits(f"No control group holds here: {'; '.join(dict.fromkeys(reasons))}.")
 
@@ -167,6 +172,15 @@ class Cgroups:
         if limits.cpus is not None:
             assert self.cpu is not None
             _limit_cpu(self.cpu.folder / token, self.cpu.version, limits.cpus)
+
+    def sweep(self) -> None:
+        """Remove groups without anybody in them that a killed trial left; the kernel keeps all others."""
+        for place in {self.memory, self.pids, self.cpu, self.kill} - {None}:
+            assert place is not None
+            for folder in place.folder.glob("zubble-*"):
+                with contextlib.suppress(OSError):
+                    if time.time() - folder.stat().st_ctime > STALE_SECONDS:
+                        folder.rmdir()
 
     def try_out(self) -> None:
         """Let a program run into both limits. Raises OSError, or NoLimits when one did not hold."""

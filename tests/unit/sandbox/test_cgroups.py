@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -123,6 +124,22 @@ def test_limits_that_did_not_stop_the_trial_are_not_believed(cgroups, monkeypatc
     monkeypatch.setattr("zubble_sandbox.cgroups._TRIAL", program)
     with pytest.raises(NoLimits, match=reason):
         cgroups.try_out()
+
+
+def test_empty_groups_that_were_left_are_swept_and_others_are_not(make, cgroups, monkeypatch):
+    left, used = make(), make()
+    process = start(used, "import time; print('here', flush=True); time.sleep(60)", stdout=subprocess.PIPE)
+    process.stdout.readline()
+    cgroups.sweep()
+    assert all(folder.exists() for folder in left.folders), "they are not old"
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 1_000)
+    monkeypatch.setattr(Path, "glob", lambda _, pattern: iter((*left.folders, *used.folders)))
+    cgroups.sweep()
+    assert not any(folder.exists() for folder in left.folders)
+    assert all(folder.exists() for folder in used.folders)
+    groups.end(used.folders)
+    process.communicate()
 
 
 def test_a_group_that_is_not_there_is_named():
