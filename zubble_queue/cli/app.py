@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from zubble_queue.cli import batch, budget, config, doctor, memory, run, sandbox, serve, task
+from zubble_queue.cli import batch, budget, config, doctor, memory, replay, run, sandbox, serve, task
 from zubble_queue.cli.options import Globals
 
 app = typer.Typer(
@@ -68,4 +68,5 @@ app.command("worker")(serve.worker)
 app.command("dispatcher")(serve.dispatcher)
 app.command("mock-endpoint")(serve.mock_endpoint)
 app.command("detect")(sandbox.detect)
+app.command("replay")(replay.replay)
 app.command("doctor")(doctor.doctor)

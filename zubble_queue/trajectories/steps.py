@@ -37,8 +37,10 @@ class Step:
     replies: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
     """Earlier replies of the same step, that were repaired or cut: text, reasoning, arguments."""
     calls: tuple[Call, ...] = ()
+    bad_replies: int = 0
+    """Replies that the harness could not use."""
     unusable: bool = False
-    """The harness could not use the reply."""
+    """The last of them neither: nothing came of the step."""
     plan_step: int = 0
     prompt_share: float | None = None
     score: float | None = None

@@ -1,0 +1,61 @@
+"""What `zubble replay` does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from zubble_queue import registry
+from zubble_queue.cli.report import Exit, Report, plain
+from zubble_queue.errors import BadInput
+from zubble_queue.trajectories.reading import read_file
+
+
+def replay(files: Sequence[Path], report: Report) -> Exit:
+    """One file is in memory at a time."""
+    run = registry.load("service", "replay")
+    found: list[Mapping[str, Any]] = []
+    problems: list[str] = []
+    for path in files:
+        try:
+            trajectory = read_file(path)
+        except BadInput as unreadable:
+            problems += unreadable.problems
+            continue
+        firings = [firing.as_dict() for firing in run(trajectory)]
+        found.append(
+            {
+                "path": str(path),
+                "format": trajectory.format,
+                "steps": len(trajectory.steps),
+                "fired": [firing for firing in firings if firing["measure"] != "none"],
+                "noted": [firing for firing in firings if firing["measure"] == "none"],
+            }
+        )
+    for file in found:
+        _say(file, report)
+    for problem in problems:
+        report.note(plain(problem))
+    code = Exit.BAD_INPUT if problems else Exit.DONE
+    report.result({"files": found, "exit_code": int(code), "problems": problems})
+    return code
+
+
+def _say(file: Mapping[str, Any], report: Report) -> None:
+    what = "nothing fired" if not file["fired"] else f"{len(file['fired'])} times a detector fired"
+    report.say(f"{plain(file['path'])}: {file['format']}, {file['steps']} steps, {what}")
+    if file["fired"]:
+        report.table(
+            ("STEP", "DETECTOR", "MEASURE", "COUNT", "THRESHOLD"),
+            (
+                (
+                    firing["step"],
+                    firing["detector"],
+                    firing["measure"],
+                    f"{firing['count']:g}",
+                    f"{firing['threshold']:g}",
+                )
+                for firing in file["fired"]
+            ),
+        )

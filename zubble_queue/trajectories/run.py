@@ -1,0 +1,203 @@
+"""One run folded from its events into steps: what was said, done, seen and spent in each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from zubble_queue.contracts.ending import Usage
+from zubble_queue.contracts.event import Event
+
+
+@dataclass(slots=True)
+class Reply:
+    """One finished model call."""
+
+    kind: str
+    """`step` or `repair`."""
+    time: float
+    finish: str
+    text: str
+    reasoning: str
+    tool_calls: tuple[tuple[str, str], ...]
+    """Name and arguments."""
+    repetition: tuple[dict[str, Any], ...]
+    """Rungs that the in-stream detector reached."""
+    usage: Usage
+    seconds: float
+    tokens_saved: int
+    prompt_share: float | None
+    """Prompt tokens as the provider reported them, over the window."""
+
+
+@dataclass(slots=True)
+class RunStep:
+    """One iteration of the loop."""
+
+    number: int
+    time: float
+    replies: list[Reply] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    """Of all its calls, closed ones too."""
+    format_errors: list[str] = field(default_factory=list)
+    repairs_failed: int = 0
+    action: dict[str, Any] | None = None
+    tool: str = ""
+    """Empty where none was called."""
+    arguments: str = ""
+    fingerprint: str | None = None
+    verdict: str = "allow"
+    """Of the doom loop: allow, refuse or stop."""
+    denied: str = ""
+    """Why the policy said no."""
+    result: dict[str, Any] | None = None
+    """The command's end; None where it did not run, or its machine was lost."""
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    signals: list[dict[str, Any]] = field(default_factory=list)
+    told: str = ""
+    """What the model read next, nudges first."""
+    told_at: float = 0.0
+    reset: dict[str, Any] | None = None
+    """Why the context was cleared after it."""
+
+    @property
+    def kind(self) -> str:
+        """The action, or `none` where no reply was understood."""
+        return str(self.action["action"]) if self.action else "none"
+
+
+@dataclass(slots=True)
+class Run:
+    """All of it."""
+
+    steps: list[RunStep] = field(default_factory=list)
+    restarts: list[tuple[int, float, str]] = field(default_factory=list)
+    """Steps before it, time, what the model was told."""
+    attempts: int = 0
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    """After the last step: what decided the ending."""
+    stopped: dict[str, Any] | None = None
+    """`stop` and `reason`; None while it runs."""
+
+
+def fold(events: Iterable[Event]) -> Run:
+    """The run that the events tell of; types that say nothing about a step are passed over.
+
+    Raises KeyError, TypeError or ValueError for events that no loop has written.
+    """
+    run = Run()
+    for event in events:
+        run.attempts = max(run.attempts, event.attempt)
+        if handler := _HANDLERS.get(event.type):
+            handler(run, event)
+    return run
+
+
+def _call_started(run: Run, event: Event) -> None:
+    if not run.steps or run.steps[-1].number != event.data["step"]:
+        run.steps.append(RunStep(int(event.data["step"]), event.time))
+
+
+def _call_closed(run: Run, event: Event) -> None:
+    step = run.steps[-1]
+    step.usage = step.usage.plus(Usage.model_validate(event.data["usage"]))
+
+
+def _call_finished(run: Run, event: Event) -> None:
+    data, step = event.data, run.steps[-1]
+    usage, window = Usage.model_validate(data["usage"]), data.get("window")
+    step.replies.append(
+        Reply(
+            kind="repair" if step.replies else "step",
+            time=event.time,
+            finish=data["finish"],
+            text=data["text"],
+            reasoning=data.get("reasoning") or "",
+            tool_calls=tuple((str(name), str(arguments)) for name, arguments in data.get("tool_calls") or ()),
+            repetition=tuple(data.get("repetition") or ()),
+            usage=usage,
+            seconds=data["seconds"],
+            tokens_saved=data.get("tokens_saved", 0),
+            prompt_share=usage.prompt_tokens / window if window and not usage.estimated_calls else None,
+        )
+    )
+    step.usage = step.usage.plus(usage)
+
+
+def _format_error(run: Run, event: Event) -> None:
+    run.steps[-1].format_errors.append(event.data["reason"])
+    run.steps[-1].repairs_failed += event.data.get("kind") == "repair"
+
+
+def _action(run: Run, event: Event) -> None:
+    run.steps[-1].action = {name: value for name, value in event.data.items() if name != "step"}
+
+
+def _dispatch(run: Run, event: Event) -> None:
+    step = run.steps[-1]
+    step.fingerprint, step.verdict = event.data["fingerprint"], event.data["doom_loop"]
+    _called(step, event.data)
+
+
+def _denied(run: Run, event: Event) -> None:
+    run.steps[-1].denied = event.data["reason"]
+    _called(run.steps[-1], event.data)
+
+
+def _called(step: RunStep, data: dict[str, Any]) -> None:
+    arguments = data["command"] if "command" in data else data.get("arguments", "")
+    step.tool = data.get("tool", "shell")
+    step.arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True)
+
+
+def _finished(run: Run, event: Event) -> None:
+    run.steps[-1].result = event.data
+
+
+def _verify_finished(run: Run, event: Event) -> None:
+    if run.steps and not run.steps[-1].told:
+        run.steps[-1].checks.append(event.data)
+    else:
+        run.checks.append(event.data)
+
+
+def _signal(run: Run, event: Event) -> None:
+    run.steps[-1].signals.append(event.data)
+
+
+def _observation(run: Run, event: Event) -> None:
+    run.steps[-1].told, run.steps[-1].told_at = event.data["text"], event.time
+
+
+def _context_reset(run: Run, event: Event) -> None:
+    step = run.steps[-1]
+    step.reset, step.told, step.told_at = event.data, event.data["text"], event.time
+
+
+def _restarted(run: Run, event: Event) -> None:
+    run.restarts.append((len(run.steps), event.time, event.data["text"]))
+
+
+def _stopped(run: Run, event: Event) -> None:
+    run.stopped = event.data
+
+
+_HANDLERS: Final[dict[str, Callable[[Run, Event], None]]] = {
+    "call_started": _call_started,
+    "call_closed": _call_closed,
+    "call_finished": _call_finished,
+    "format_error": _format_error,
+    "action": _action,
+    "dispatch": _dispatch,
+    "denied": _denied,
+    "command_finished": _finished,
+    "tool_finished": _finished,
+    "verify_finished": _verify_finished,
+    "signal": _signal,
+    "observation": _observation,
+    "context_reset": _context_reset,
+    "restarted": _restarted,
+    "stopped": _stopped,
+}
