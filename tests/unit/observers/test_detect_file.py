@@ -15,7 +15,16 @@ def test_a_loop_is_reported_with_where_and_how(tmp_path: Path) -> None:
     assert detect_file(file) == {
         "tokens": 300,
         "profile": "graduated",
-        "fired": [{"threshold": 50, "token": 238, "period": 1, "channel": "text"}],
+        "fired": [
+            {
+                "threshold": 50,
+                "token": 238,
+                "period": 1,
+                "channel": "text",
+                "action": "nudge",
+                "by": "saturation",
+            }
+        ],
     }
 
 
@@ -25,7 +34,16 @@ def test_the_strict_profile_is_had_by_name(tmp_path: Path) -> None:
     assert detect_file(file, "strict") == {
         "tokens": 8,
         "profile": "strict",
-        "fired": [{"threshold": 5, "token": 5, "period": 1, "channel": "text"}],
+        "fired": [
+            {
+                "threshold": 5,
+                "token": 5,
+                "period": 1,
+                "channel": "text",
+                "action": "restart",
+                "by": "burst",
+            }
+        ],
     }
 
 

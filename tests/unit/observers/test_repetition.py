@@ -135,7 +135,18 @@ def through_json(state: dict[str, Any]) -> dict[str, Any]:
 
 UNITS = st.text(st.sampled_from("ab_7é漢か한\n\t `~-.,😀\ud83d\ude00"), min_size=1, max_size=40)
 LOOPS = st.builds(lambda unit, times: unit * times, UNITS, st.integers(1, 300))
-TEXTS = st.lists(LOOPS | UNITS, min_size=1, max_size=5).map("".join)
+LONG_LOOPS = st.builds(
+    lambda words, copies: (" ".join(f"{chr(97 + n % 26)}{n:b}" for n in range(words)) + "\n") * copies,
+    st.integers(190, 260),
+    st.integers(3, 5),
+)
+COUNTERS = st.builds(
+    lambda unit, step, times: "".join(f"{unit}{step * n} <|im_end|>" for n in range(times)),
+    UNITS,
+    st.integers(1, 99),
+    st.integers(1, 800),
+)
+TEXTS = st.lists(LOOPS | UNITS | LONG_LOOPS | COUNTERS, min_size=1, max_size=4).map("".join)
 
 
 @settings(max_examples=80)

@@ -14,6 +14,8 @@ Action = Literal["observe", "nudge", "self_check", "warn", "gate", "kill", "rest
 """observe: only report. nudge: a note for the next turn (C4). self_check: ask beside the stream, diagnostic.
 warn: the exact warning of Z14. gate: a fresh short call decides (C5). kill: close the stream, whatever anyone
 says. restart: close it and make this call once more, under another seed; never ends the job (C1)."""
+Seen = Literal["saturation", "cycle", "counter", "leaks", "burst"]
+"""Which of a stream's counters saw it."""
 CUTTING: Final[frozenset[Action]] = frozenset({"kill", "restart"})
 
 RESERVE_TOKENS: Final = 200
@@ -42,6 +44,7 @@ class Fired:
     """Tokens after which the text repeats itself."""
     channel: Channel
     action: Action
+    by: Seen = "saturation"
 
     def as_dict(self) -> dict[str, Any]:
         """As `zubble detect --json` prints it."""
@@ -50,6 +53,8 @@ class Fired:
             "token": self.token,
             "period": self.period,
             "channel": self.channel,
+            "action": self.action,
+            "by": self.by,
         }
 
 
@@ -111,9 +116,9 @@ class Ladder:
 GRADUATED: Final = Ladder(
     (
         Rung(50, "nudge"),
-        Rung(500, "observe"),
-        Rung(1_000, "observe"),
-        Rung(1_500, "observe"),
+        Rung(500, "self_check"),
+        Rung(1_000, "warn"),
+        Rung(1_500, "gate"),
         Rung(3_000, "kill"),
     )
 )

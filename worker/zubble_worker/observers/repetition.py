@@ -26,7 +26,7 @@ _PLACES: Final[dict[Channel, str]] = {
 }
 _CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
 _READ_CHARS: Final = 65_536
-_STATE_VERSION: Final = 1
+_STATE_VERSION: Final = 2
 
 
 class RepetitionDetector:
@@ -118,7 +118,7 @@ class StreamGuard:
     def _evidence(self, fired: Fired) -> dict[str, Any]:
         """The action tells a `restart` (one more try of the call, under another seed) from the end (C1)."""
         tail = self._detector.tail(fired.channel)[-EVIDENCE_CHARS:]
-        return {**fired.as_dict(), "action": fired.action, "text_tail": tail}
+        return {**fired.as_dict(), "text_tail": tail}
 
     @property
     def fired(self) -> list[Fired]:
@@ -133,7 +133,7 @@ class StreamGuard:
         Providers count more tokens than the detector, so max_tokens may end a loop before the last rung does.
         """
         for fired in reversed(self.fired):
-            if self._streams[fired.channel].saturation.count >= self._detector.ladder.rungs[1].threshold:
+            if self._streams[fired.channel].looping:
                 return Cut(Stop.LOOP_TEXT.value, self._evidence(fired))
         return None
 

@@ -8,8 +8,11 @@ from typing import Any, Final, Self
 
 from zubble_queue.contracts.model import Channel
 from zubble_worker.observers.burst import Burst
+from zubble_worker.observers.counter import Counter
+from zubble_worker.observers.cycle import MORE_COPIES, MORE_COPIES_TO_CUT, Cycle, Cycled
 from zubble_worker.observers.fence import Fence
-from zubble_worker.observers.ladder import LENIENCE, Fired, Ladder, Rung
+from zubble_worker.observers.ladder import CUTTING, LENIENCE, Action, Fired, Ladder, Rung, Seen
+from zubble_worker.observers.leaks import GATE_LEAKS, NUDGE_LEAKS, Leaks
 from zubble_worker.observers.saturation import Counted, Saturation
 from zubble_worker.observers.tokens import codes, tokenize
 
@@ -18,10 +21,13 @@ TAIL_CHARS: Final = 600
 
 _SLICE_CHARS: Final = 8_192
 """A huge delta is taken in slices, so that it is cut where the loop is."""
-_BATCH_CHARS: Final = 256
+_BATCH_CHARS: Final = 512
 """Deltas are counted together when so many characters have come: a fraction of the cost of one by one."""
-_LOOP_BATCH_CHARS: Final = 64
+_LOOP_BATCH_CHARS: Final = 80
 """The same where a cut may be near: a verdict is at most as many tokens late."""
+_STRICT_BATCH_CHARS: Final = 64
+_ONLY_NEAR: Final[frozenset[Action]] = frozenset({"self_check", "warn"})
+"""What the look-back leaves out: it nudges, and then asks."""
 
 
 @dataclass(slots=True)
@@ -38,7 +44,12 @@ class Stream:
     """The last text that has."""
     rung: int = 0
     """Index of the next one to be reached since the count began."""
+    cycle_rung: int = 0
+    """The same for the look-back."""
     saturation: Saturation = field(default_factory=Saturation)
+    cycle: Cycle = field(default_factory=Cycle)
+    counter: Counter = field(default_factory=Counter)
+    leaks: Leaks = field(default_factory=Leaks)
     fence: Fence = field(default_factory=Fence)
     burst: Burst | None = None
     """Of the strict profile. Gone once it has fired: after that the rungs alone decide (C1)."""
@@ -47,7 +58,7 @@ class Stream:
     def new(cls, channel: Channel, ladder: Ladder) -> Self:
         if ladder.burst is None:
             return cls(channel, ladder)
-        return cls(channel, ladder, batch=_LOOP_BATCH_CHARS, burst=Burst(ladder.burst.threshold))
+        return cls(channel, ladder, batch=_STRICT_BATCH_CHARS, burst=Burst(ladder.burst.threshold))
 
     def take(self, *, ended: bool = False) -> Iterator[list[Fired]]:
         """Count what is pending, except for an end that the next delta may still change; slice by slice."""
@@ -55,7 +66,8 @@ class Stream:
         for start in range(0, len(text), _SLICE_CHARS):
             self.pending += text[start : start + _SLICE_CHARS]
             yield self._take(ended=ended and start + _SLICE_CHARS >= len(text))
-        self.batch = _LOOP_BATCH_CHARS if self.saturation.count or self.burst else _BATCH_CHARS
+        near = self.saturation.count or self.cycle.run
+        self.batch = _STRICT_BATCH_CHARS if self.burst else _LOOP_BATCH_CHARS if near else _BATCH_CHARS
 
     def _take(self, *, ended: bool) -> list[Fired]:
         text = self.pending
@@ -67,10 +79,30 @@ class Stream:
         return fired
 
     def _advance(self, part: str, *, lenient: bool) -> list[Fired]:
+        factor = LENIENCE if lenient else 1
         fired = self._burst(part, lenient=lenient)
+        start = self.saturation.tokens
         for run in self.saturation.advance(part):
-            self._climb(run, LENIENCE if lenient else 1, fired)
-        return sorted(fired, key=_token) if len(fired) > 1 else fired
+            self._climb(run, factor, fired)
+        for cycled in self.cycle.advance(part):
+            self._climb_cycle(cycled, factor, fired)
+        if counting := self.counter.advance(part, self.ladder.top * factor):
+            fired.append(
+                self._fired(self.ladder.top, start + counting.offset, counting.period, "gate", "counter")
+            )
+        for leaked in self.leaks.advance(part):
+            if leaked.number == NUDGE_LEAKS * factor:
+                fired.append(self._fired(NUDGE_LEAKS, leaked.token, None, "nudge", "leaks"))
+            if leaked.number == GATE_LEAKS * factor:
+                fired.append(self._fired(GATE_LEAKS, leaked.token, None, "gate", "leaks"))
+        return sorted(fired, key=_place) if len(fired) > 1 else fired
+
+    @property
+    def looping(self) -> bool:
+        """Whether the text so far ends in a loop past the second rung."""
+        threshold = self.ladder.rungs[1].threshold
+        long = self.cycle.run >= max(threshold, MORE_COPIES * self.cycle.period)
+        return self.saturation.count >= threshold or (self.cycle.run > 0 and long)
 
     def _burst(self, part: str, *, lenient: bool) -> list[Fired]:
         rung = self.ladder.burst
@@ -78,7 +110,8 @@ class Stream:
         if rung is None or found is None or lenient:
             return []
         self.burst = None
-        return [self._fired(rung, self.saturation.tokens + found.offset, found.period)]
+        token = self.saturation.tokens + found.offset
+        return [self._fired(rung.threshold, token, found.period, rung.action, "burst")]
 
     def _climb(self, run: Counted, factor: int, fired: list[Fired]) -> None:
         if run.before == 0:
@@ -88,10 +121,31 @@ class Stream:
             if missing > run.length:
                 return
             self.rung += 1
-            fired.append(self._fired(rung, run.token + missing - 1, run.period))
+            token = run.token + missing - 1
+            fired.append(self._fired(rung.threshold, token, run.period, rung.action, "saturation"))
 
-    def _fired(self, rung: Rung, token: int, period: int) -> Fired:
-        return Fired(rung.threshold, token, period, self.channel, rung.action)
+    def _climb_cycle(self, cycled: Cycled, factor: int, fired: list[Fired]) -> None:
+        """Nudge, ask and cut by exact copies; what inexact ones cover is asked about, at the ladder's top."""
+        if cycled.run == 0:
+            self.cycle_rung = 0
+        rungs = [rung for rung in self.ladder.rungs if rung.action not in _ONLY_NEAR]
+        for rung in rungs[self.cycle_rung :]:
+            copies = MORE_COPIES_TO_CUT if rung.action in CUTTING else MORE_COPIES
+            missing = max(rung.threshold * factor, copies * cycled.period) - cycled.run
+            if missing > cycled.length:
+                break
+            self.cycle_rung += 1
+            self._fire_cycle(rung, cycled, max(missing, 1), fired)
+        missing = max(self.ladder.top * factor, MORE_COPIES * cycled.period) - cycled.covered
+        if 0 < missing <= cycled.length and cycled.run < cycled.covered:
+            self._fire_cycle(Rung(self.ladder.top, "gate"), cycled, missing, fired)
+
+    def _fire_cycle(self, rung: Rung, cycled: Cycled, counted: int, fired: list[Fired]) -> None:
+        token = cycled.token + counted - 1
+        fired.append(self._fired(rung.threshold, token, cycled.period, rung.action, "cycle"))
+
+    def _fired(self, threshold: int, token: int, period: int | None, action: Action, by: Seen) -> Fired:
+        return Fired(threshold, token, period, self.channel, action, by)
 
     def state(self) -> dict[str, Any]:
         """All of it but the ladder, as JSON."""
@@ -100,6 +154,10 @@ class Stream:
             "batch": self.batch,
             "tail": self.tail,
             "rung": self.rung,
+            "cycle_rung": self.cycle_rung,
+            "cycle": self.cycle.state(),
+            "counter": self.counter.state(),
+            "leaks": asdict(self.leaks),
             "saturation": self.saturation.state(),
             "fence": asdict(self.fence),
             "burst": asdict(self.burst) if self.burst else None,
@@ -109,11 +167,14 @@ class Stream:
     def from_state(cls, channel: Channel, ladder: Ladder, state: dict[str, Any]) -> Self:
         parts = {
             "saturation": Saturation.from_state(state["saturation"]),
+            "cycle": Cycle.from_state(state["cycle"]),
+            "counter": Counter.from_state(state["counter"]),
+            "leaks": Leaks(**state["leaks"]),
             "fence": Fence(**state["fence"]),
             "burst": Burst(**state["burst"]) if state["burst"] else None,
         }
         return cls(channel, ladder, **{**state, **parts})
 
 
-def _token(fired: Fired) -> int:
+def _place(fired: Fired) -> int:
     return fired.token
