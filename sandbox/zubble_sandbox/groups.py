@@ -32,6 +32,11 @@ class Group:
         return int(words[words.index("oom_kill") + 1])
 
 
+def remove(folders: Iterable[Path]) -> list[Path]:
+    """Remove those groups in which nobody is any more; the others."""
+    return [folder for folder in folders if not _removed(folder)]
+
+
 def end(folders: Iterable[Path]) -> bool:
     """Kill everybody in these groups and remove them, blocking up to END_SECONDS.
 
@@ -44,7 +49,7 @@ def end(folders: Iterable[Path]) -> bool:
     while left:
         for folder in left:
             met = _kill(folder) or met
-        left = [folder for folder in left if not _removed(folder)]
+        left = remove(left)
         if time.monotonic() >= deadline:
             break
         if left:

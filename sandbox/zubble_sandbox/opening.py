@@ -157,8 +157,8 @@ class _Box:
             else:
                 await asyncio.to_thread(end_marked, self._record.token)
         finally:
-            if self._record.groups:
-                await asyncio.to_thread(groups.end, map(Path, self._record.groups))
+            if left := groups.remove(map(Path, self._record.groups)):
+                await asyncio.to_thread(groups.end, left)
             self._fds.close()
             self._after()
             self._records.remove(self._record.token)

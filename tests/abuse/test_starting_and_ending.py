@@ -259,6 +259,7 @@ async def test_many_in_a_row_and_many_at_once_leave_nothing(provider, host):
             "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
             "threads": threading.active_count(),
             "records": [record for record in Records(runtime_dir()) if record.worker_pid == os.getpid()],
+            "groups": own_groups(provider),
         }
 
     await exec_once(provider, ("true",), 30.0)
@@ -271,6 +272,15 @@ async def test_many_in_a_row_and_many_at_once_leave_nothing(provider, host):
     )
     assert [result.exit_code for result in results] == [3] * AT_ONCE
     assert state() == before
+
+
+def own_groups(provider):
+    """Control groups of sandboxes that are in nobody's records."""
+    cgroups = provider._machine.cgroups
+    if cgroups is None:
+        return set()
+    recorded = {record.token for record in Records(runtime_dir()) if record.worker_pid != os.getpid()}
+    return {folder.name for folder in cgroups.memory.folder.glob("zubble-*")} - recorded
 
 
 def is_zombie(pid):
