@@ -65,6 +65,14 @@ STOPS = {
         {"max_context_resets": 0},
         Stop.LOOP_ACTION,
     ),
+    "stall": (
+        [say("run", command=f"echo thinking {number}", reasoning="look") for number in range(14)],
+        {"max_context_resets": 0},
+        Stop.LOOP_STALL,
+    ),
+    "max-steps": ([say("run", command="true")], {"max_steps": 2}, Stop.LIMIT_MAX_STEPS),
+    "max-turn-secs": ([say("run", command="sleep 3")], {"max_turn_secs": 2}, Stop.LIMIT_MAX_TURN_SECS),
+    "blocked": ([say("run", command="true")], {"guards": ["tool-cycle"]}, Stop.BLOCKED),
     "unparsed": (["no JSON"], {}, Stop.PARSE_ERROR),
     "infra": ([REFUSED], {}, Stop.INFRA),
 }

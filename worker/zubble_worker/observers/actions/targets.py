@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Final
 
-_WORD: Final = re.compile(r"(?<![\w./~-])(?=[^\s]*[A-Za-z])[A-Za-z_./~][\w./~:-]*")
+_WORD: Final = re.compile(r"(?<![\w./~-])(?=\S{0,99}[A-Za-z])[A-Za-z_./~][\w./~:-]*")
 """Begins like a name or path: options and ranges of lines are none."""
 _QUOTED: Final = re.compile(r"""("(?:[^"\\]|\\.)*"|'[^']*')""")
 _SEPARATORS: Final = re.compile(r"&&|\|\||[;|\n]")
@@ -18,7 +18,7 @@ _SHELL_WORDS: Final = frozenset(
 _WAIT: Final = re.compile(r"\s*sleep\s+(\d+(?:\.\d+)?)[smh]?\s*(?:$|;|&&|\n)")
 _WAIT_TOOLS: Final = frozenset({"wait"})
 _MAX_TARGETS: Final = 40
-_READ_CHARS: Final = 4_000
+_READ_CHARS: Final = 2_000
 
 
 def waits(tool: str, arguments: str) -> bool:
