@@ -14,7 +14,10 @@ LINGER_SECONDS: Final = 120.0
 
 
 async def _ticks(sandbox: Sandbox) -> int:
-    return len(await sandbox.read("ticks"))
+    try:
+        return len(await sandbox.read("ticks"))
+    except FileNotFoundError:  # it has not begun yet
+        return 0
 
 
 async def _count(sandbox: Sandbox, command: str) -> int:
