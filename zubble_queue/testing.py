@@ -126,7 +126,7 @@ class MemoryBooks:
         return [event.data for event in self.events if event.type == type_]
 
 
-def structured_reply(action: Literal["plan", "run", "report", "submit", "ask"], **fields: Any) -> str:
+def structured_reply(action: Literal["plan", "run", "tool", "report", "submit", "ask"], **fields: Any) -> str:
     """One turn of the structured protocol (Z8), as in `structured_reply("run", command="ls")`."""
     return json.dumps({"action": action, **fields}, ensure_ascii=False)
 

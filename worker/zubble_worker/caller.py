@@ -25,7 +25,6 @@ from zubble_worker import view
 from zubble_worker.contact import Gate
 from zubble_worker.observers.ladder import GRADUATED
 from zubble_worker.observers.repetition import StreamGuard
-from zubble_worker.protocols import structured
 from zubble_worker.stopping import Stopping
 from zubble_worker.transcript import Transcript
 
@@ -176,7 +175,8 @@ class Caller:
             deadline_seconds=max(left.seconds, 0.1),
             temperature=self._talk.job.envelope.temperature,
             level=self._level,
-            response_schema=structured.SCHEMA,
+            stop=self._talk.job.protocol.stops,
+            response_schema=self._talk.job.protocol.schema,
         )
         try:
             return self._decisions.assemble(

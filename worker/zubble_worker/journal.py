@@ -29,8 +29,16 @@ def categorise(command: str) -> Category:
     return "fix_attempt" if _FIX.search(re.sub(r"\d?>\s*(/dev/null|&\d)", "", command)) else "diagnostic"
 
 
-def entry(step: int, command: str, result: CommandResult, note: str | None, now: float) -> JournalEntry:
-    """The entry for a command that ran."""
+def entry(
+    step: int,
+    command: str,
+    result: CommandResult,
+    note: str | None,
+    now: float,
+    *,
+    category: Category | None = None,
+) -> JournalEntry:
+    """The entry for a command that ran; without a category it is the one of its text."""
     output = (result.stdout + b"\n" + result.stderr).decode("utf-8", "replace").strip()
     summary = "timed out" if result.timed_out else output
     return JournalEntry(
@@ -38,7 +46,7 @@ def entry(step: int, command: str, result: CommandResult, note: str | None, now:
         command=command[:COMMAND_CHARS],
         exit_code=result.exit_code,
         result_summary=summary[:SUMMARY_CHARS],
-        category=categorise(command),
+        category=category or categorise(command),
         model_note=note[:SUMMARY_CHARS] if note else None,
         time=now,
     )

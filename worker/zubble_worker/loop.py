@@ -6,6 +6,8 @@ Each way out is one `Stopped`; an expected end is never an exception to the call
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 from zubble_queue.contracts.books import Books
@@ -17,14 +19,14 @@ from zubble_queue.contracts.model import Admission, Model
 from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.errors import BudgetExceededError
 from zubble_worker import journal, view
+from zubble_worker.actuators.dispatch import calls
 from zubble_worker.bounds import Bounds
 from zubble_worker.caller import Caller
 from zubble_worker.contact import Gate
 from zubble_worker.executing import Executor
 from zubble_worker.measures import enforce, note
-from zubble_worker.observers.actions import table
 from zubble_worker.observers.actions.facts import Call
-from zubble_worker.protocols import structured
+from zubble_worker.protocols.base import Action, NotUnderstood
 from zubble_worker.stopping import Stopped, Stopping, ask_policy
 from zubble_worker.transcript import Transcript
 
@@ -122,7 +124,7 @@ class AgentLoop:
         if isinstance(answer, Deny):
             raise Stopping(Stop.BLOCKED, answer.reason)
 
-    async def _next_action(self) -> structured.Action | None:
+    async def _next_action(self) -> Action | None:
         """One iteration's turn, with one targeted repair (Z11); None where a failed one is borne."""
         step, reason = self._talk.step + 1, ""
         for kind in ("step", "repair"):
@@ -130,24 +132,24 @@ class AgentLoop:
             reply = await self._caller.ask(step, kind)
             self._bounds.check_tools([name for name, _ in reply.tool_calls])
             try:
-                return structured.parse(reply.text)
-            except structured.NotUnderstood as error:
+                return self._talk.job.protocol.parse(reply.text)
+            except NotUnderstood as error:
                 reason = str(error)
                 await self._record("format_error", step=step, kind=kind, reason=reason)
         await note(self._talk.watching.close(), self._record)
-        if self._talk.watching.format_errors >= table.FORMAT_ERRORS.count:
+        if self._talk.watching.format_errors >= self._talk.job.protocol.format_error_limit:
             raise Stopping(Stop.PARSE_ERROR, reason)
         return None
 
-    async def _act(self, action: structured.Action) -> Stopped | None:
+    async def _act(self, action: Action) -> Stopped | None:
         await self._record("action", step=self._talk.step, **action.model_dump(exclude_none=True))
         match action.action:
             case "plan":
                 await self._observe("The plan is noted. Run the first step.")
             case "ask":
                 await self._observe("No human is available. Decide yourself, or report.")
-            case "run":
-                return await self._run_command(action, action.command or "")
+            case "run" | "tool":
+                return await self._use_tool(action)
             case "submit" | "report" as kind:
                 return await self._wants_to_stop(kind, action.report or "")
         return None
@@ -175,30 +177,42 @@ class AgentLoop:
         await self._record("verify_finished", step=self._talk.step, **result.as_dict())
         return result.passed
 
-    async def _run_command(self, action: structured.Action, command: str) -> Stopped | None:
+    async def _use_tool(self, action: Action) -> Stopped | None:
         """The gate, then the observers, then the sandbox."""
-        self._bounds.check_tools(["shell"])
-        gate = ask_policy(lambda: self._decisions.before_dispatch(self._step_view(), "shell", command))
-        if isinstance(gate, Deny):
-            await self._record(
-                "denied", step=self._talk.step, tool="shell", command=command, reason=gate.reason
-            )
-            await self._observe(f"This command was not run: {gate.reason}")
+        asked = calls(action)
+        self._bounds.check_tools([tool for tool, _ in asked])
+        if denied := self._denied(asked):
+            await self._record("denied", step=self._talk.step, **denied)
+            await self._observe(f"This command was not run: {denied['reason']}")
             return None
+        tool, command = asked[0]
         fingerprint = await self._sandbox.fingerprint()
-        verdict = self._talk.watching.judge(Call(command, fingerprint))
+        verdict = self._talk.watching.judge(Call(command, fingerprint, tool))
         await self._record(
-            "dispatch", step=self._talk.step, command=command, fingerprint=fingerprint, doom_loop=verdict.kind
+            "dispatch",
+            step=self._talk.step,
+            tool=tool,
+            command=command,
+            fingerprint=fingerprint,
+            doom_loop=verdict.kind,
         )
         if verdict.kind == "stop":
             raise Stopping(Stop.LOOP_ACTION, verdict.text, dict(verdict.evidence))
         if verdict.kind == "refuse":
             await self._observe(verdict.text)
             return None
-        await self._observe(view.describe(await self._executor.run(action, command)))
+        await self._observe(await self._executor.run(action, tool, command))
         if self._envelope.verify_each_step and await self._passes():
             return Stopped(Stop.SUBMITTED, "the check passed after a step")
         return None
+
+    def _denied(self, asked: Sequence[tuple[str, str]]) -> dict[str, str]:
+        """The first call that the policy denies, with its reason; empty where all may be made."""
+        for tool, command in asked:
+            gate = ask_policy(partial(self._decisions.before_dispatch, self._step_view(), tool, command))
+            if isinstance(gate, Deny):
+                return {"tool": tool, "command": command, "reason": gate.reason}
+        return {}
 
     async def _observe(self, text: str) -> None:
         """Tell the model, with whatever else is due, in one message (C25); the step is complete then."""

@@ -18,7 +18,8 @@ from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.model import Message, estimate_prompt_tokens
 from zubble_worker.ledger import PlanLedger
 from zubble_worker.observers.actions.watch import Watch
-from zubble_worker.protocols import structured
+from zubble_worker.protocols.base import Protocol
+from zubble_worker.protocols.making import protocol_of
 from zubble_worker.watching import Watching
 
 _DROPPED: Final = "[harness] An older observation was left out to save room."
@@ -31,6 +32,11 @@ class Job:
 
     envelope: TaskEnvelope
     instructions: str
+    protocol: Protocol = field(init=False, compare=False)
+    """How the model is talked with."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "protocol", protocol_of(self.envelope))
 
     def opening(self, memory: str = "") -> list[Message]:
         """The prompt before anything has happened; `memory` quotes earlier runs."""
@@ -42,7 +48,7 @@ class Job:
             parts += ["", memory]
         parts += ["", "SUCCESS CRITERIA", task.success_criteria]
         return [
-            Message("system", structured.system_prompt(self.envelope.sandbox)),
+            Message("system", self.protocol.system_prompt()),
             Message("user", "\n".join(parts)),
         ]
 
@@ -130,19 +136,20 @@ class Transcript:
             self.turns.append(Message("assistant", data["view"]))
 
     def _format_error(self, data: dict[str, Any]) -> None:
-        self._say(structured.repair_request(data["reason"]))
+        self._say(self.job.protocol.repair_request(data["reason"]))
 
     def _action(self, data: dict[str, Any]) -> None:
         kind, steps = data["action"], data.get("revised_plan") or data.get("steps")
         if steps:
             self.plan.plan(steps, cause=data.get("reasoning") or "")
-        command = data.get("command")
-        self.warning = self.plan.act(data.get("plan_step_id"), f"{kind}: {command}" if command else kind)
+        asked = data.get("command") or data.get("tool")
+        self.warning = self.plan.act(data.get("plan_step_id"), f"{kind}: {asked}" if asked else kind)
 
     def _command_finished(self, data: dict[str, Any]) -> None:
-        self._spend_time("exec", data["seconds"])
+        tool = data.get("tool", "shell")
+        self._spend_time("wait" if tool == "wait" else "exec", data["seconds"])
         self.last_exit_code = data["exit_code"]
-        if data["exit_code"] == 0:
+        if data["exit_code"] == 0 and tool != "wait":  # a wait proves nothing
             self.plan.succeeded(data.get("plan_step_id"), data["command"])
         self.journal.append(JournalEntry.model_validate(data["journal"]))
 

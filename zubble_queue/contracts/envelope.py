@@ -203,6 +203,8 @@ class TaskEnvelope(BaseModel):
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
     sandbox: SandboxRequest = Field(default_factory=SandboxRequest)
     verify: VerifySpec = Field(default_factory=VerifySpec)
+    test_command: str | None = Field(default=None, min_length=1, max_length=1_000)
+    """What the tool `run_tests` runs, in the agent's own sandbox; it decides nothing."""
     verify_each_step: bool = False
     max_context_resets: int = Field(default=3, ge=0, le=10)
     """How often a run that loops goes on with a cleared context before it is stopped (Z21)."""
@@ -230,6 +232,12 @@ class TaskEnvelope(BaseModel):
         return self
 
     @model_validator(mode="after")
+    def _has_what_its_tools_need(self) -> Self:
+        if "run_tests" in self.task.allowed_tools and self.test_command is None:
+            raise ValueError("test_command: the tool 'run_tests' needs one")
+        return self
+
+    @model_validator(mode="after")
     def _keeps_its_folders_apart(self) -> Self:
         """A reward in the work tree would be the agent's to write."""
         scratch = self.sandbox.scratch
@@ -249,6 +257,8 @@ class TaskEnvelope(BaseModel):
             raise ValueError(
                 f"verify.location must be 'environment' with sandbox.backend {ATTACHED!r}, else 'copy'"
             )
+        if self.sandbox.backend == ATTACHED and self.verify.network == "allowlist":
+            raise ValueError("verify.network: an attached container has its own network")
         return self
 
     @property

@@ -119,6 +119,8 @@ class TaskLine(BaseModel):
     memory: MemoryMode | None = None
     pool: str | None = None
     """Only workers of this pool run the task."""
+    test_command: str | None = None
+    """What the tool `run_tests` runs."""
     verify_each_step: bool = False
     max_context_resets: int = 3
     """How often a run that loops goes on in a fresh context."""
@@ -196,6 +198,7 @@ class Builder:
             "model": task.model or defaults.model,
             "level": task.level or defaults.level,
             "temperature": defaults.temperature if task.temperature is None else task.temperature,
+            "test_command": task.test_command,
             "verify_each_step": task.verify_each_step,
             "max_context_resets": task.max_context_resets,
             "guards": defaults.guards if task.guards is None else task.guards,

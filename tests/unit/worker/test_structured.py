@@ -7,7 +7,16 @@ import json
 import pytest
 
 from zubble_queue.contracts.envelope import SandboxRequest
-from zubble_worker.protocols.structured import NotUnderstood, parse, repair_request, system_prompt
+from zubble_queue.contracts.task import ACTUATORS
+from zubble_worker.actuators import arguments
+from zubble_worker.protocols.base import NotUnderstood, opening
+from zubble_worker.protocols.structured import Structured
+from zubble_worker.protocols.tools import SHAPES
+
+from .conftest import envelope
+
+PROTOCOL = Structured(envelope())
+parse = PROTOCOL.parse
 
 
 def test_each_action_with_what_it_needs_is_understood():
@@ -42,6 +51,7 @@ def test_each_action_with_what_it_needs_is_understood():
         ('{"action": "run"}', "needs a non-empty 'command'"),
         ('{"action": "plan", "steps": []}', "needs a non-empty 'steps'"),
         ('{"action": "report"}', "needs a non-empty 'report'"),
+        ('{"action": "tool", "arguments": {}}', "needs a non-empty 'tool'"),
         ('{"action": "run", "command": "ls", "plan_step_id": "1"}', "plan_step_id"),
         ('{"action": "run", "command": "ls", "shell": "sh"}', "shell"),
         ('{"action": "submit"} {"action": "submit"}', "more text follows"),
@@ -65,7 +75,7 @@ def test_white_space_around_the_object_does_no_harm():
 
 
 def test_the_repair_request_names_the_reason_and_its_author():
-    request = repair_request("invalid JSON: line 1")
+    request = PROTOCOL.repair_request("invalid JSON: line 1")
 
     assert request.startswith("[harness]")
     assert "invalid JSON: line 1" in request
@@ -90,4 +100,24 @@ def test_the_repair_request_names_the_reason_and_its_author():
     ],
 )
 def test_the_model_is_told_what_its_commands_may_reach_and_where_it_works(asked, said):
-    assert said in system_prompt(asked)
+    assert said in f"{opening(asked)}\n"
+    assert Structured(envelope()).system_prompt().startswith("You are an agent that works in a Linux sandbox")
+
+
+def test_only_allowed_tools_are_offered_and_in_the_schema():
+    every = Structured(envelope(tools=("shell", *SHAPES), test_command="true"))
+    files = Structured(envelope(tools=("read", "edit")))
+
+    assert all(f'"tool": "{tool}"' in every.system_prompt() for tool in SHAPES)
+    assert '"action": "tool"' not in PROTOCOL.system_prompt()
+    assert '"action": "run"' not in files.system_prompt()
+    assert set(PROTOCOL.schema["properties"]["action"]["enum"]) == {"plan", "run", "report", "submit", "ask"}
+    assert "arguments" not in PROTOCOL.schema["properties"]
+    assert "run" not in files.schema["properties"]["action"]["enum"]
+    assert files.schema["properties"]["tool"]["anyOf"][0]["enum"] == ["read", "edit"]
+
+
+def test_each_tool_takes_what_the_model_is_told():
+    for tool, shape in SHAPES.items():
+        assert isinstance(arguments.parse(tool, json.loads(shape)), arguments.KINDS[tool])
+    assert set(SHAPES) == set(ACTUATORS) - {"shell"}

@@ -2,65 +2,96 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
-from typing import Annotated, Any, Final, Literal
+from functools import cached_property
+from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import ValidationError
 
-from zubble_queue.contracts.envelope import SandboxRequest
+from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_worker.protocols.base import Action, NotUnderstood, opening, tools_of
+from zubble_worker.protocols.tools import SHAPES
 
 _REASON_CHARS: Final = 300
-_HOSTS_NAMED: Final = 20
 _ROLE_MARKER: Final = re.compile(r"^\s*(User|Human|Assistant|System)\s*:", re.MULTILINE)
-
-StepText = Annotated[str, StringConstraints(min_length=1, max_length=1_000)]
-
-
-class Action(BaseModel):
-    """One turn of the agent."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    action: Literal["plan", "run", "report", "submit", "ask"]
-    command: str | None = Field(default=None, max_length=65_536)
-    plan_step_id: int | None = Field(default=None, ge=1)
-    reasoning: str | None = None
-    steps: list[StepText] | None = Field(default=None, max_length=50)
-    report: str | None = None
-    question: str | None = None
-    revised_plan: list[StepText] | None = Field(default=None, max_length=50)
-    note: str | None = None
+_NEEDED: Final = {
+    "plan": ("steps",),
+    "run": ("command",),
+    "tool": ("tool",),
+    "report": ("report",),
+    "ask": ("question",),
+}
+_SCHEMA: Final[dict[str, Any]] = Action.model_json_schema()
 
 
-_NEEDED: Final = {"plan": "steps", "run": "command", "report": "report", "ask": "question"}
-SCHEMA: Final[dict[str, Any]] = Action.model_json_schema()
+class Structured:
+    """Implements protocols.base.Protocol."""
 
+    name = "structured"
+    stops: tuple[str, ...] = ()
+    """A role marker inside a JSON string would cut the object; one outside is found here (C15)."""
+    format_error_limit = 1
 
-class NotUnderstood(Exception):
-    """The reply is not one valid action; the message says why, for the model and for the record."""
+    def __init__(self, envelope: TaskEnvelope) -> None:
+        self._envelope, self._tools = envelope, tools_of(envelope)
+        self._shell = "shell" in envelope.task.allowed_tools
 
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """Of an action that this task allows."""
+        schema = copy.deepcopy(_SCHEMA)
+        properties = schema["properties"]
+        if self._tools:
+            properties["tool"]["anyOf"][0]["enum"] = list(self._tools)
+        else:
+            del properties["tool"], properties["arguments"]
+        absent = {"tool"} if not self._tools else set()
+        absent |= set() if self._shell else {"run"}
+        properties["action"]["enum"] = [kind for kind in properties["action"]["enum"] if kind not in absent]
+        return schema
 
-def parse(text: str) -> Action:
-    """The action in a reply.
+    def system_prompt(self) -> str:
+        """The rules of the protocol, where the work tree is, what commands may reach, the allowed tools."""
+        return f"{opening(self._envelope.sandbox)}\n{self.rules()}"
 
-    Raises:
-        NotUnderstood: It is not exactly one JSON object of the protocol.
-    """
-    stripped = text.strip()
-    if not stripped:
-        raise NotUnderstood("the reply was empty")
-    value = _single_object(stripped)
-    try:
-        action = Action.model_validate(value)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"]) or "the object"
-        raise NotUnderstood(f"{where}: {first['msg']}"[:_REASON_CHARS]) from error
-    needed = _NEEDED.get(action.action)
-    if needed and not getattr(action, needed):
-        raise NotUnderstood(f"action {action.action!r} needs a non-empty {needed!r}")
-    return action
+    def rules(self) -> str:
+        """How to answer."""
+        turns = [_RUN] if self._shell else []
+        turns += [_tool_line(tool) for tool in self._tools]
+        rules = [_RULE_OF_SHELL] if self._shell else []
+        rules += [_RULE_OF_TOOLS] if self._tools else []
+        one = "one command" if not self._tools else "one command or tool" if self._shell else "one tool"
+        return "\n".join([_HEAD, *turns, _ENDINGS, _FIRST.format(one=one), *rules, _TAIL])
+
+    def parse(self, text: str) -> Action:
+        """The action in a reply.
+
+        Raises:
+            NotUnderstood: It is not exactly one JSON object of the protocol.
+        """
+        stripped = text.strip()
+        if not stripped:
+            raise NotUnderstood("the reply was empty")
+        value = _single_object(stripped)
+        try:
+            action = Action.model_validate(value)
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            where = ".".join(str(part) for part in first["loc"]) or "the object"
+            raise NotUnderstood(f"{where}: {first['msg']}"[:_REASON_CHARS]) from error
+        for needed in _NEEDED.get(action.action, ()):
+            if not getattr(action, needed):
+                raise NotUnderstood(f"action {action.action!r} needs a non-empty {needed!r}")
+        return action
+
+    def repair_request(self, reason: str) -> str:
+        """What a reply that was not understood is answered with, once."""
+        return (
+            f"[harness] Your last reply could not be used: {reason}. "
+            "Send the same turn again as exactly one JSON object, without any text around it."
+        )
 
 
 def _single_object(text: str) -> Any:
@@ -77,41 +108,32 @@ def _single_object(text: str) -> Any:
     return value
 
 
-def repair_request(reason: str) -> str:
-    """What a reply that was not understood is answered with, once."""
-    return (
-        f"[harness] Your last reply could not be used: {reason}. "
-        "Send the same turn again as exactly one JSON object, without any text around it."
-    )
+def _tool_line(tool: str) -> str:
+    return f'{{"action": "tool", "tool": "{tool}", "arguments": {SHAPES[tool]}, "plan_step_id": 1}}'
 
 
-def system_prompt(asked: SandboxRequest) -> str:
-    """The rules of the protocol, where the work tree is, and what commands may reach."""
-    place = asked.work_dir or "the folder in which your commands begin"
-    opening = f"You are an agent that works in a Linux sandbox {_reach(asked)}. Your work tree is {place}."
-    return f"{opening}\n{_RULES}"
-
-
-def _reach(asked: SandboxRequest) -> str:
-    if asked.network == "open":
-        return "with a network"
-    if not asked.allowed_hosts:
-        return "without network"
-    named, more = asked.allowed_hosts[:_HOSTS_NAMED], len(asked.allowed_hosts) - _HOSTS_NAMED
-    hosts = ", ".join(named) + (f" and {more} more hosts" if more > 0 else "")
-    return f"whose programs reach only {hosts}, by http(s) through the proxy of their environment variables"
-
-
-_RULES: Final = """\
+_HEAD: Final = """\
 Every turn you reply with exactly one JSON object and nothing else:
-{"action": "plan", "steps": ["...", "..."], "reasoning": "..."}
-{"action": "run", "command": "shell command", "plan_step_id": 1, "reasoning": "...", "note": "optional"}
+{"action": "plan", "steps": ["...", "..."], "reasoning": "..."}"""
+_RUN: Final = (
+    '{"action": "run", "command": "shell command", "plan_step_id": 1, "reasoning": "...", "note": "optional"}'
+)
+_ENDINGS: Final = """\
 {"action": "submit", "report": "one line"}
 {"action": "report", "report": "one line"}
 {"action": "ask", "question": "..."}
-Rules:
-- The first turn is a plan with ordered steps. Then run one command per turn for the next pending step.
-- Each command is a fresh /bin/sh process; only files persist. Standard input is empty. Long output is cut.
+Rules:"""
+_FIRST: Final = (
+    "- The first turn is a plan with ordered steps. Then run {one} per turn for the next pending step."
+)
+_RULE_OF_SHELL: Final = (
+    "- Each command is a fresh /bin/sh process; only files persist. Standard input is empty. "
+    "Long output is cut."
+)
+_RULE_OF_TOOLS: Final = (
+    "- Paths of tools are relative to the work tree. A tool that cannot do what it was asked says why."
+)
+_TAIL: Final = """\
 - "submit" says that the success criteria are met. They are then checked. A rejected submission means: go on.
 - "report" gives up and ends the task; say why in one line.
 - To leave the plan, add "revised_plan": ["..."] to a run, with the cause in "reasoning".
