@@ -108,6 +108,12 @@ def moving_files_one_by_one() -> Iterator[Act]:
         yield Act(f"mv old/part_{number}.csv new/", changes=True)
 
 
+def memory_read_before_each_query() -> Iterator[Act]:
+    for number in range(12):
+        yield Act("cat memory.md", "remember the milk")
+        yield Act(f"sqlite3 shop.db 'select * from orders_{number}'", f"{number} rows, total {number * 17}")
+
+
 @pytest.mark.parametrize(
     "run",
     [
@@ -117,6 +123,7 @@ def moving_files_one_by_one() -> Iterator[Act]:
         polling_with_sleep,
         building_now_and_then,
         moving_files_one_by_one,
+        memory_read_before_each_query,
     ],
 )
 def test_work_that_only_looks_like_a_loop_is_let_through(run: Callable[[], Iterator[Act]]) -> None:
@@ -125,6 +132,57 @@ def test_work_that_only_looks_like_a_loop_is_let_through(run: Callable[[], Itera
     assert outcome.refused == []
     assert outcome.resets() == []
     assert {name for _, name, measure in outcome.measures() if measure == "nudge"} <= {"excessive-steps"}
+
+
+def the_same_error_from_other_arguments() -> Iterator[Act]:
+    for number in range(30):
+        yield Act(f"deploy --region r{number} --retry {number}", "error: not authorised", "failed")
+
+
+def a_footer_that_counts() -> Iterator[Act]:
+    for number in range(12):
+        yield Act("search TODO", f"nothing found\n[call {number} of 100, took {number}.2s]")
+
+
+def a_clock_in_the_output() -> Iterator[Act]:
+    for number in range(12):
+        yield Act("status", f"2026-11-30 10:{number:02d}:07 still idle, pid {4000 + number}")
+
+
+def a_list_and_then_another_list() -> Iterator[Act]:
+    yield from (Act("ls", "a b") for _ in range(6))
+    yield from (Act("ls -la", "a b c") for _ in range(5))
+
+
+def paging_for_ever() -> Iterator[Act]:
+    for page in range(164):
+        yield Act(f"sed -n '{40 * page + 1},{40 * page + 40}p' big.log", f"entry {page * 31}: value {page}")
+
+
+def an_edit_that_is_taken_back() -> Iterator[Act]:
+    for _ in range(8):
+        yield Act("sed -i 's/a/b/' x.py", changes=True)
+        yield Act("pytest -q", "1 failed in 0.2s", "failed")
+        yield Act("git checkout x.py", changes=True)
+
+
+@pytest.mark.parametrize(
+    ("run", "latest", "detector"),
+    [
+        (the_same_error_from_other_arguments, 4, "no-success"),
+        (a_footer_that_counts, 3, "tool-cycle"),
+        (a_clock_in_the_output, 3, "tool-cycle"),
+        (a_list_and_then_another_list, 3, "tool-cycle"),
+        (paging_for_ever, 31, "reading"),
+        (an_edit_that_is_taken_back, 12, "churn"),
+    ],
+)
+def test_loops_that_other_harnesses_miss_are_told(
+    run: Callable[[], Iterator[Act]], latest: int, detector: str
+) -> None:
+    told = [(step, name) for step, name, measure in play(run()).measures() if measure in {"nudge", "refuse"}]
+
+    assert any(step <= latest and name == detector for step, name in told)
 
 
 def thrash() -> Iterator[Act]:

@@ -55,10 +55,10 @@ class Reading(Counters):
     def after(self, step: StepFacts, progress: Progress) -> Sequence[Signal]:
         if progress.changed or progress.new_target or progress.plan_advanced:
             self.steps = 0
-        self.steps += 1
+        self.steps += not progress.waiting
         every = table.READING.count
         due = rungs.measure(self.steps, every, every, rungs.NUDGES)
-        if due is None:
+        if due is None or progress.waiting:
             return ()
         text = f"You have only read for {self.steps} steps. Use what you know, or search instead of paging."
         return [Signal("reading", step.step, self.steps, every, "warning", due, text)]
