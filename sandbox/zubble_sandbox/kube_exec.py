@@ -105,7 +105,6 @@ async def connect(
     url: str,
     *,
     seconds: float,
-    keep_alive_seconds: float = KEEP_ALIVE_SECONDS,
     **options: Any,
 ) -> ExecLine:
     """Open an exec stream.
@@ -114,7 +113,6 @@ async def connect(
         session: Carries the connection; TLS and credentials come with `options`.
         url: Of the subresource `exec`, with its query.
         seconds: How long the handshake may take.
-        keep_alive_seconds: Between two pings.
         options: For aiohttp's `ws_connect`: headers, ssl, proxy, server_hostname.
 
     Raises:
@@ -125,7 +123,7 @@ async def connect(
         socket = await session.ws_connect(
             url,
             protocols=PROTOCOLS,
-            heartbeat=keep_alive_seconds,
+            heartbeat=KEEP_ALIVE_SECONDS,
             max_msg_size=MAX_MESSAGE_BYTES,
             timeout=aiohttp.ClientWSTimeout(ws_close=CLOSE_SECONDS),
             **options,

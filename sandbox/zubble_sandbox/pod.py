@@ -9,9 +9,11 @@ outlives its worker: it belongs to a Lease that the worker renews, and has a dea
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from zubble_queue.contracts.sandbox import Probe, Sandbox, SandboxSpec
@@ -29,6 +31,7 @@ from zubble_sandbox.supervised import GRACE_SECONDS, Setup, SupervisedSandbox
 
 POLICY_SECONDS: Final = 3_600.0
 """How long a canary's finding is believed."""
+_HANDLE: Final = r"zubble-[0-9a-f]{32}"
 _OOM: Final = "/sys/fs/cgroup/memory.events:/sys/fs/cgroup/memory/memory.oom_control"
 _CHECKS: Final = {
     **{fact: probing.ISOLATION[fact] for fact in ("seccomp", "capabilities", "privileges", "supervisor")},
@@ -48,7 +51,7 @@ class PodProvider:
     Options: Final = PodOptions
 
     def __init__(self, options: PodOptions | None = None) -> None:
-        self._options = options or PodOptions()
+        self.options = options or PodOptions()
         self._keeper: Keeper | None = None
         self._verdict: canary.Verdict | None = None
         self._looked_at = 0.0
@@ -61,43 +64,52 @@ class PodProvider:
         probe = replace(await probing.probe(self, self._facts, _CHECKS), networks=("none", "open"))
         if not probe.isolated:
             return probe
-        return replace(probe, strength="kernel" if self._options.runtime_class else "limits")
+        return replace(probe, strength="kernel" if self.options.runtime_class else "limits")
 
     async def open(self, spec: SandboxSpec) -> Sandbox:
         check(spec)
-        layout, made = Layout.of(spec), making.ticket(spec, self._options)
+        layout, made = Layout.of(spec), making.ticket(spec, self.options)
         keeper = self._kept()
         if spec.network == "none":
             await self._ensure_policy(keeper)
+        release = partial(keeper.remove, made.token)
         keeper.opening(made.token)
-
-        async def release() -> None:
-            await keeper.remove(made.token)
-
+        channel: Channel | None = None
         try:
-            place, image_env = await making.make(spec, layout, self._options, keeper, made)
-            return await _begin(place, spec, image_env, release)
-        except BaseException:
+            place, image_env = await making.make(spec, layout, self.options, keeper, made)
+            channel = Channel(await place.first_line(), place.line)
+            handle = place.name if spec.linger_seconds else None
+            return await SupervisedSandbox.begin(spec, _setup(spec, image_env), channel, release, handle)
+        except BaseException as error:
+            if channel is not None:
+                await channel.close()
             await asyncio.shield(asyncio.ensure_future(release()))
+            if isinstance(error, TimeoutError):
+                raise SandboxUnavailable(
+                    f"The supervisor in the pod {made.token} does not answer."
+                ) from error
             raise
 
     async def attach(self, handle: str) -> Sandbox:
+        if not re.fullmatch(_HANDLE, handle):
+            raise SandboxUnavailable(f"There is no sandbox {handle!r}.")
         keeper = self._kept()
         api = await keeper.api()
         pod = await api.find("pods", handle)
         if pod is None:
-            raise SandboxUnavailable(f"The sandbox {handle!r} has ended: {fate(None)}.")
+            raise SandboxUnavailable(f"The sandbox {handle} has ended: {fate(None)}.")
         place, (spec, image_env) = Place.of(api, pod), remembering.recalled(pod)
         keeper.opening(handle)
-
-        async def release() -> None:
-            await keeper.remove(handle)
-
+        channel: Channel | None = None
         try:
-            await making.take_over(keeper, pod)
-            return await _begin(place, spec, image_env, release)
+            await keeper.adopt(pod)
+            channel = Channel(await place.first_line(), place.line)
+            setup = _setup(spec, image_env)
+            return await SupervisedSandbox.adopt(spec, setup, channel, partial(keeper.remove, handle), handle)
         except BaseException:
             keeper.closed(handle)
+            if channel is not None:
+                await channel.close()
             raise
 
     async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
@@ -110,22 +122,22 @@ class PodProvider:
 
     def _kept(self) -> Keeper:
         if self._keeper is None or not self._keeper.usable:
-            self._keeper = Keeper(self._options)
+            self._keeper = Keeper(self.options)
         return self._keeper
 
     async def _ensure_policy(self, keeper: Keeper) -> None:
         """Raises SandboxUnavailable where commands could reach the network."""
-        if not self._options.require_network_policy:
+        if not self.options.require_network_policy:
             return
         async with keeper.looking:
             if self._verdict is None or time.monotonic() > self._looked_at + POLICY_SECONDS:
-                self._verdict = await canary.send(keeper, self._options)
+                self._verdict = await canary.send(keeper, self.options)
                 self._looked_at = time.monotonic()
         if not self._verdict.enforced:
             raise SandboxUnavailable(self._verdict.problem)
 
     def _facts(self) -> Mapping[str, str]:
-        options = self._options
+        options = self.options
         policy = "enforced" if options.require_network_policy else "not looked at"
         return {
             "namespace": options.namespace,
@@ -134,29 +146,6 @@ class PodProvider:
             "network policy": policy,
             "limits": "cgroups by the kubelet; processes by rlimit",
         }
-
-
-class PodSandbox(SupervisedSandbox):
-    """A pod that may be adopted."""
-
-    handle_: str | None = None
-
-    @property
-    def handle(self) -> str | None:
-        return self.handle_
-
-
-async def _begin(
-    place: Place, spec: SandboxSpec, image_env: Mapping[str, str], release: Callable[[], Awaitable[None]]
-) -> PodSandbox:
-    channel = Channel(await place.first_line(), place.line)
-    try:
-        sandbox = await PodSandbox.begin(spec, _setup(spec, image_env), channel, release)
-    except BaseException:
-        await channel.close()
-        raise
-    sandbox.handle_ = place.name if spec.linger_seconds else None
-    return sandbox
 
 
 def _setup(spec: SandboxSpec, image_env: Mapping[str, str]) -> Setup:

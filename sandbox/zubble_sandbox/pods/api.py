@@ -201,7 +201,7 @@ def _refusal(status: int, method: str, what: str, namespace: str, message: str =
     if status == 403:
         return (
             f"The worker may not {_VERBS.get(method, method)} {what} in namespace {namespace!r}{told}. "
-            "docs/how-to/sandboxes.md names the rights it needs."
+            "docs/how-to/pods.md names the rights it needs."
         )
     return f"The API server answered {status} to {method} {what} in namespace {namespace!r}{told}."
 

@@ -6,6 +6,8 @@ the place of the work tree becomes the work tree's beginning.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,26 +25,32 @@ _SCRIPT: Final = r"""
 set -e
 umask 022
 mkdir -p @folders
-if [ -d @work ]; then cp -R -P -p @work/. @seed/; fi
+if [ -d @work ]; then
+    cd @work
+    find . ! -name . -prune -exec sh -c 'cp -R -P -p "$@" @seed/' sh {} +
+fi
 uname -m
 env -0 | od -An -v -tx1 | tr -d ' \n'
 echo
 while read -r size mode name; do
-    [ "$size" != end ] || break
+    if [ "$size" = end ]; then echo done; : >@filled; exit; fi
     path=$(printf %b. "$name")
     path=${path%.}
+    new=$path.$$
     mkdir -p "${path%/*}"
-    head -c "$size" >"$path.new"
-    [ "$(wc -c <"$path.new")" -eq "$size" ]
-    chmod "$mode" "$path.new"
-    mv -f "$path.new" "$path"
+    head -c "$size" >"$new"
+    [ "$(wc -c <"$new")" -eq "$size" ] || { rm "$new"; exit 1; }
+    chmod "$mode" "$new"
+    mv -f "$new" "$path"
     echo ok
 done
-echo done
-: >@filled
+exit 1
 """
 """Reads "size mode name" and so many bytes, again and again. The next file is sent when this one is
-acknowledged, because `head` may read further than it was told to."""
+acknowledged, because `head` may read further than it was told to. A stream that broke may leave a shell
+behind that still runs when the next one comes: each has files of its own until they are whole."""
+_END_SECONDS: Final = 10.0
+"""Whoever closes the stream before the shell has ended may end the shell."""
 _FILE_MODE: Final = "0555"
 _NOT_THE_IMAGES: Final = frozenset({"HOME", "HOSTNAME", "OLDPWD", "PWD", "SHLVL", "TERM", "_"})
 _CLUSTERS: Final = "KUBERNETES_"
@@ -93,6 +101,9 @@ class Filling:
         await line.write(b"end\n")
         if await line.read_line() != b"done":
             raise LineLost("the pod did not say that it is filled")
+        with contextlib.suppress(LineLost, TimeoutError):
+            async with asyncio.timeout(_END_SECONDS):
+                await line.read_exactly(1)  # the stream ends when the container does
         return environment
 
     def _entries(self, machine: str) -> Iterator[tuple[str, str, bytes]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
 import time
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.pods import leases, names
 from zubble_sandbox.pods.access import Access
 from zubble_sandbox.pods.api import Api, ApiError, Object
-from zubble_sandbox.pods.manifests import Owner
+from zubble_sandbox.pods.manifests import Owner, owner_reference
 from zubble_sandbox.pods.options import PodOptions
 from zubble_sandbox.records import new_token
 
@@ -68,6 +69,26 @@ class Keeper:
         """It is not ours, or no longer."""
         self._pods.discard(pod)
 
+    async def adopt(self, pod: Object) -> None:
+        """Make a pod ours that has outlived its worker, before its old Lease takes it along.
+
+        Raises SandboxUnavailable when that worker lives, or the pod's time to be adopted is over.
+        """
+        api, owner = await self.api(), await self.owner()
+        name = pod["metadata"]["name"]
+        lease = await api.find("leases", names.label(pod, names.LEASE))
+        silent = leases.abandoned_seconds(lease, datetime.now(UTC), skew=0) if lease else math.inf
+        if not silent:
+            raise SandboxUnavailable(f"The sandbox {name} cannot be adopted: its worker is alive.")
+        if silent > linger_seconds(pod):
+            raise SandboxUnavailable(f"The sandbox {name} cannot be adopted any more: its time is over.")
+        metadata = {
+            "uid": pod["metadata"]["uid"],
+            "labels": {names.LEASE: owner.lease},
+            "ownerReferences": [owner_reference(owner)],
+        }
+        await api.patch("pods", name, {"metadata": metadata})
+
     async def remove(self, pod: str) -> None:
         """Delete a pod of ours; what cannot be deleted now is left to the sweep, here and elsewhere."""
         self._pods.discard(pod)
@@ -90,9 +111,9 @@ class Keeper:
         }
         doomed, spared = [], {ours}
         for pod in pods:
-            lease = _label(pod, names.LEASE)
+            lease = names.label(pod, names.LEASE)
             orphan = pod["metadata"]["name"] not in self._pods if lease == ours else _orphaned(pod, abandoned)
-            if _expired(pod) or (orphan and _note(pod, names.OWNER_NOTE) not in keep_owners):
+            if _expired(pod) or (orphan and names.note(pod, names.OWNER_NOTE) not in keep_owners):
                 doomed.append(pod["metadata"])
             else:
                 spared.add(lease)
@@ -167,21 +188,16 @@ def _not_made() -> SandboxUnavailable:
 
 def _orphaned(pod: Object, abandoned: Mapping[str, float]) -> bool:
     """Whether its owner is gone, and for longer than the pod was to wait for another worker."""
-    lease = _label(pod, names.LEASE)
-    if lease not in abandoned:
-        return True
-    linger = _note(pod, names.LINGER_NOTE)
-    return abandoned[lease] > (float(linger) if linger.isdigit() else 0.0)
+    lease = names.label(pod, names.LEASE)
+    return lease not in abandoned or abandoned[lease] > linger_seconds(pod)
+
+
+def linger_seconds(pod: Object) -> float:
+    """How long it may be without its worker."""
+    told = names.note(pod, names.LINGER_NOTE)
+    return float(told) if told.isdigit() else 0.0
 
 
 def _expired(pod: Object) -> bool:
-    expires = _label(pod, names.EXPIRES)
+    expires = names.label(pod, names.EXPIRES)
     return expires.isdigit() and int(expires) < time.time()
-
-
-def _label(pod: Object, name: str) -> str:
-    return str((pod["metadata"].get("labels") or {}).get(name, ""))
-
-
-def _note(pod: Object, name: str) -> str:
-    return str((pod["metadata"].get("annotations") or {}).get(name, ""))

@@ -12,8 +12,9 @@ from zubble_sandbox.pods import names
 from zubble_sandbox.pods.api import Object
 from zubble_sandbox.records import started_at
 
-DURATION_SECONDS: Final = 60
-RENEW_SECONDS: Final = 15.0
+DURATION_SECONDS: Final = 40
+RENEW_SECONDS: Final = 10.0
+"""Both as the kubelets' for their nodes."""
 SKEW_SECONDS: Final = 60
 """How wrong the clocks of two workers may be before one takes the other's pods."""
 LABELS: Final = {names.MANAGED_BY: names.MANAGER, names.PART: "worker"}
@@ -38,11 +39,11 @@ def renewed(lease: Object, now: datetime) -> Object:
     return {**lease, "spec": {**lease["spec"], "renewTime": now.strftime(_FORMAT)}}
 
 
-def abandoned_seconds(lease: Object, now: datetime) -> float:
+def abandoned_seconds(lease: Object, now: datetime, *, skew: int = SKEW_SECONDS) -> float:
     """For how long nobody has held it; 0 while somebody may.
 
-    A holder on this machine is known by its process. Any other counts as gone a minute after its lease
-    expired, so that clocks which disagree by less take nothing from anybody.
+    A holder on this machine is known by its process. Any other counts as gone some time after its lease
+    expired: `skew` is by how much clocks may disagree before one takes something from another.
     """
     spec = lease.get("spec", {})
     try:
@@ -53,7 +54,7 @@ def abandoned_seconds(lease: Object, now: datetime) -> float:
     if _died_here(str(spec.get("holderIdentity", ""))):
         return max(silent, 0.001)
     duration = spec.get("leaseDurationSeconds") or DURATION_SECONDS
-    return max(0.0, silent - duration - SKEW_SECONDS)
+    return silent if silent > duration + skew else 0.0
 
 
 def _identity() -> str:

@@ -13,8 +13,8 @@ from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import JobError, SandboxUnavailable
 from zubble_sandbox import box
 from zubble_sandbox.line import LineLost
-from zubble_sandbox.pods import names, remembering
-from zubble_sandbox.pods.api import Api, Object
+from zubble_sandbox.pods import remembering
+from zubble_sandbox.pods.api import Api
 from zubble_sandbox.pods.filling import Filling
 from zubble_sandbox.pods.keeper import Keeper
 from zubble_sandbox.pods.layout import Layout
@@ -24,7 +24,6 @@ from zubble_sandbox.pods.manifests import (
     SOCKET,
     START_SECONDS,
     Ticket,
-    owner_reference,
     sandbox_pod,
 )
 from zubble_sandbox.pods.options import PodOptions
@@ -71,20 +70,6 @@ async def make(
         await api.patch("pods", made.token, remembering.environment_note(environment))
     pod = await started(api, made.token, BOX_CONTAINER, max(1.0, deadline - time.monotonic()))
     return Place.of(api, pod), environment
-
-
-async def take_over(keeper: Keeper, pod: Object) -> None:
-    """Make a pod that outlived its worker ours, before its old Lease takes it along.
-
-    Raises SandboxUnavailable.
-    """
-    api, owner = await keeper.api(), await keeper.owner()
-    metadata = {
-        "uid": pod["metadata"]["uid"],
-        "labels": {names.LEASE: owner.lease},
-        "ownerReferences": [owner_reference(owner)],
-    }
-    await api.patch("pods", pod["metadata"]["name"], {"metadata": metadata})
 
 
 async def _filled(api: Api, name: str, filling: Filling, deadline: float) -> dict[str, str]:

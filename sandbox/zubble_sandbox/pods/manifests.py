@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from zubble_queue.contracts.sandbox import MIB, SandboxSpec
+from zubble_sandbox import notes
 from zubble_sandbox.commands import HOSTNAME
-from zubble_sandbox.pods import names, remembering
+from zubble_sandbox.pods import names
 from zubble_sandbox.pods.layout import GATE_DIR, PROGRAM_DIR, SEED_DIR, Layout, Volume
 from zubble_sandbox.pods.options import PodOptions
 
@@ -20,6 +21,9 @@ Manifest = dict[str, Any]
 BOX_CONTAINER: Final = "box"
 COPY_CONTAINER: Final = "copy"
 FILL_CONTAINER: Final = "fill"
+RELAY_CONTAINER: Final = "relay"
+"""A sidecar: it shares the network of the sandbox, and with it the supervisor's socket, but neither processes
+nor files that commands may write. None of them can see, signal or trace the relay that is started there."""
 CANARY_CONTAINER: Final = "canary"
 PROGRAM: Final = f"{PROGRAM_DIR}/box"
 SOCKET: Final = "@zubble"
@@ -33,13 +37,15 @@ START_SECONDS: Final = 600
 """Added to the life of a pod, for the time before its supervisor runs."""
 _GRACE_SECONDS: Final = 1
 _OVERHEAD_BYTES: Final = 32 * MIB
-"""The supervisor, the relay, the kernel's own accounting."""
+"""The supervisor or a relay, and the kernel's own accounting."""
 _DISK_BYTES: Final = 64 * MIB
 """Ephemeral storage for logs, of which there are none but the supervisor's complaints."""
 _CANARY_SECONDS: Final = 120
 _CANARY_CPUS: Final = 0.1
+_RELAY_CPUS: Final = 0.05
 _NO_NAMES: Final[Manifest] = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["127.0.0.1"]}}
 """A look-up fails at once instead of after the resolver's patience."""
+_STAY: Final = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
 _WAIT: Final = f"until [ -e {FILLED} ]; do sleep 0.1 2>/dev/null || sleep 1; done"
 
 
@@ -88,6 +94,14 @@ def sandbox_pod(
                     **_container(FILL_CONTAINER, ticket.image, ["/bin/sh", "-c", _WAIT], options),
                     "resources": filling,
                     "volumeMounts": _fill_mounts(layout, options),
+                },
+                {
+                    **_container(
+                        RELAY_CONTAINER, options.box_image or ticket.image, ["/bin/sh", "-c", _STAY], options
+                    ),
+                    "restartPolicy": "Always",  # makes it a sidecar, which ends with the sandbox
+                    "resources": _alike(_RELAY_CPUS, _OVERHEAD_BYTES, _DISK_BYTES),
+                    "volumeMounts": [_mount(layout.program, read_only=True)],
                 },
             ],
             "containers": [
@@ -165,7 +179,7 @@ def _metadata(spec: SandboxSpec, options: PodOptions, owner: Owner, ticket: Tick
             names.NAME_NOTE: spec.name,
             names.OWNER_NOTE: spec.owner,
             names.LINGER_NOTE: str(math.ceil(spec.linger_seconds)),
-            names.SPEC_NOTE: remembering.spec_note(spec),
+            names.SPEC_NOTE: notes.note(spec),
             names.SECRET_NOTE: ticket.secret,
             "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         },
@@ -178,6 +192,7 @@ def _labels(part: str, owner: Owner) -> dict[str, str]:
 
 
 def _pod(options: PodOptions, network: str, uid: int) -> Manifest:
+    """No fsGroup: an emptyDir is open to all uids, and folders would inherit the setgid bit it brings."""
     chosen: Manifest = {
         "runtimeClassName": options.runtime_class,
         "priorityClassName": options.priority_class,
@@ -198,7 +213,6 @@ def _pod(options: PodOptions, network: str, uid: int) -> Manifest:
             "runAsNonRoot": True,
             "runAsUser": uid,
             "runAsGroup": uid,
-            "fsGroup": uid,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         **{field: value for field, value in chosen.items() if value},

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 MANAGER: Final = "zubble-queue"
@@ -46,3 +47,13 @@ def task_and_attempt(name: str) -> tuple[str, str]:
     """Of a sandbox's name, `<task_id>.<epoch>` and perhaps a purpose."""
     task, _, rest = name.partition(".")
     return task, rest.partition(".")[0] or "0"
+
+
+def label(thing: Mapping[str, Any], name: str) -> str:
+    """Of an object; empty when it has none of that name."""
+    return str((thing["metadata"].get("labels") or {}).get(name, ""))
+
+
+def note(thing: Mapping[str, Any], name: str) -> str:
+    """An annotation; empty when it has none of that name."""
+    return str((thing["metadata"].get("annotations") or {}).get(name, ""))

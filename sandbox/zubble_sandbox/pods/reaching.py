@@ -10,7 +10,7 @@ from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.line import Line, LineLost
 from zubble_sandbox.pods import names
 from zubble_sandbox.pods.api import Api, ApiError, Object
-from zubble_sandbox.pods.manifests import BOX_CONTAINER, PROGRAM, SOCKET
+from zubble_sandbox.pods.manifests import BOX_CONTAINER, PROGRAM, RELAY_CONTAINER, SOCKET
 from zubble_sandbox.pods.waiting import fate, restarts, running
 from zubble_sandbox.secret import introduce
 
@@ -31,8 +31,7 @@ class Place:
     @classmethod
     def of(cls, api: Api, pod: Object) -> Self:
         """Raises SandboxUnavailable for a pod that is none of ours."""
-        metadata = pod["metadata"]
-        secret = (metadata.get("annotations") or {}).get(names.SECRET_NOTE)
+        metadata, secret = pod["metadata"], names.note(pod, names.SECRET_NOTE)
         if not secret:
             raise SandboxUnavailable(f"The pod {metadata['name']} is no sandbox of ours.")
         return cls(api, metadata["name"], metadata["uid"], secret)
@@ -57,7 +56,7 @@ class Place:
         """
         try:
             self._check(await self.api.find("pods", self.name))
-            line = await self.api.exec_line(self.name, BOX_CONTAINER, [PROGRAM, "relay", SOCKET])
+            line = await self.api.exec_line(self.name, RELAY_CONTAINER, [PROGRAM, "relay", SOCKET])
         except ApiError as error:
             if error.status in _FINAL:
                 raise
@@ -70,5 +69,5 @@ class Place:
             pod = None
         if pod is None or not running(pod, BOX_CONTAINER):
             raise SandboxUnavailable(f"The sandbox {self.name} is gone: {fate(pod)}.")
-        if restarts(pod):
+        if restarts(pod, BOX_CONTAINER):
             raise SandboxUnavailable(f"The sandbox {self.name} is gone: its container was restarted.")

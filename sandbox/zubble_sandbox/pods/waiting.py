@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.pods.api import Api, Object
-from zubble_sandbox.pods.manifests import FILL_CONTAINER
+from zubble_sandbox.pods.manifests import BOX_CONTAINER
 
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _LAST_PAUSE_SECONDS: Final = 3.0
@@ -72,9 +72,8 @@ def running(pod: Object, container: str) -> bool:
     )
 
 
-def restarts(pod: Object) -> int:
-    """Of all its containers."""
-    return sum(int(status.get("restartCount", 0)) for status in _statuses(pod))
+def restarts(pod: Object, container: str) -> int:
+    return sum(int(status.get("restartCount", 0)) for status in _statuses(pod) if status["name"] == container)
 
 
 def exit_code(pod: Object) -> int | None:
@@ -96,9 +95,9 @@ def fate(pod: Object | None) -> str:
         return "its pod was deleted"
     status = pod.get("status", {})
     for container in _statuses(pod):
-        if (ended := container.get("state", {}).get("terminated")) is None or container[
-            "name"
-        ] == FILL_CONTAINER:
+        if container["name"] != BOX_CONTAINER:
+            continue
+        if (ended := container.get("state", {}).get("terminated")) is None:
             continue
         if ended.get("reason") == "OOMKilled":
             return (

@@ -79,7 +79,6 @@ def test_a_pod_passes_the_level_restricted(pod):
         "runAsNonRoot": True,
         "runAsUser": user,
         "runAsGroup": user,
-        "fsGroup": user,
         "seccompProfile": {"type": "RuntimeDefault"},
     }
     assert 1_000_000_000 <= user < 1_000_065_536
@@ -135,11 +134,19 @@ def test_commands_can_change_neither_the_supervisor_nor_the_verify_files(pod):
 
 
 def test_where_the_supervisor_is_copied_the_tasks_image_never_sees_it_writable():
-    pod = rendered(box_image="registry.test/box@sha256:" + "cd" * 32, box_path="/opt/$(x)/box")
-    copy, fill = pod["spec"]["initContainers"]
-    assert (copy["image"], fill["image"]) == ("registry.test/box@sha256:" + "cd" * 32, IMAGE)
+    box_image = "registry.test/box@sha256:" + "cd" * 32
+    pod = rendered(box_image=box_image, box_path="/opt/$(x)/box")
+    copy, fill, relay = pod["spec"]["initContainers"]
+    assert (copy["image"], fill["image"], relay["image"]) == (box_image, IMAGE, box_image)
     assert copy["command"][-1].startswith("cp '/opt/$(x)/box' /.zubble/box && chmod 0111")
     assert "/.zubble" not in {mount["mountPath"] for mount in fill["volumeMounts"]}
+
+
+def test_the_relay_is_a_sidecar_that_shares_no_file_a_command_may_write(pod):
+    relay = pod["spec"]["initContainers"][-1]
+    assert (relay["name"], relay["restartPolicy"]) == ("relay", "Always")
+    assert relay["volumeMounts"] == [{"name": "program", "mountPath": "/.zubble", "readOnly": True}]
+    assert "restartPolicy" not in pod["spec"]["containers"][0]
 
 
 def test_a_pod_says_whose_it_is(pod):
