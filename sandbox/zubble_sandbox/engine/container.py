@@ -16,6 +16,7 @@ from zubble_sandbox.line import Line, LineLost
 from zubble_sandbox.secret import introduce
 
 _CONFLICT: Final = 409
+_PAUSES: Final = (0.1, 1.0, 3.0)
 _REMOVE_TRIES: Final = 5
 _REMOVE_PAUSE_SECONDS: Final = 1.0
 
@@ -73,6 +74,15 @@ class Container:
             raise LineLost(str(silent)) from silent
         await introduce(line, self._record.secret)
         return line
+
+    async def first_line(self) -> Line:
+        """The same, with some patience for a supervisor that has just been started."""
+        for pause in _PAUSES:
+            try:
+                return await self.connect()
+            except LineLost:
+                await asyncio.sleep(pause)
+        return await self.connect()
 
     async def fate(self) -> str:
         """What became of it, as a sentence, now that nobody answers in it."""

@@ -136,6 +136,7 @@ def _host_config(plan: Plan, options: DockerOptions) -> Config:
         "NetworkMode": OPEN_NETWORK if spec.network == "open" else "none",
         "IpcMode": "none",
         "CgroupnsMode": "private",
+        "Init": False,
         "Privileged": False,
         "ReadonlyRootfs": True,
         "CapDrop": ["ALL"],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Final
 
 from zubble_queue.contracts.sandbox import Sandbox, SandboxSpec
 from zubble_queue.errors import JobError, SandboxUnavailable
@@ -50,10 +50,11 @@ class Opener:
                 await _begin_with(sandbox, beginning)
             return sandbox
         except (SandboxUnavailable, LineLost, OSError, TimeoutError) as error:
-            known = isinstance(error, SandboxUnavailable)
-            reason = str(error) if known else await container.fate()
+            reason = await container.fate() if isinstance(error, LineLost) else str(error)
             await container.end()
-            raise SandboxUnavailable(f"A docker sandbox could not be opened: {reason}") from error
+            raise SandboxUnavailable(
+                f"A docker sandbox could not be opened: {reason or 'its supervisor does not answer'}"
+            ) from error
         except BaseException:
             await asyncio.shield(asyncio.ensure_future(container.end()))
             raise
@@ -66,7 +67,8 @@ class Opener:
             await container.adopt(found.id)
             channel = Channel(await container.connect(), container.connect)
             setup, handle = _setup(found.spec, image, way_out), found.record.token
-            sandbox = await SupervisedSandbox.adopt(found.spec, setup, channel, container.end, handle)
+            with_it = found.spec, setup, channel, container.end, handle
+            sandbox = await _closing(channel, SupervisedSandbox.adopt(*with_it))
         except (SandboxUnavailable, LineLost, TimeoutError) as error:
             await container.end()
             raise SandboxUnavailable(f"The sandbox {found.record.token} has ended: {error}.") from error
@@ -96,13 +98,10 @@ class Opener:
     async def _enter(
         self, spec: SandboxSpec, image: Image, record: Record, container: Container, way_out: Egress | None
     ) -> SupervisedSandbox:
-        channel = Channel(await container.connect(), container.connect)
+        channel = Channel(await container.first_line(), container.connect)
         setup, handle = _setup(spec, image, way_out), record.token if spec.linger_seconds else None
-        try:
-            sandbox = await SupervisedSandbox.begin(spec, setup, channel, container.end, handle)
-        except BaseException:
-            await channel.close()
-            raise
+        with_it = spec, setup, channel, container.end, handle
+        sandbox = await _closing(channel, SupervisedSandbox.begin(*with_it))
         sandbox.way_out = way_out
         return sandbox
 
@@ -119,6 +118,15 @@ class Opener:
             self._bare.add(where)
             return None
         return await asyncio.to_thread(tree_of, found)
+
+
+async def _closing(channel: Channel, entering: Coroutine[Any, Any, SupervisedSandbox]) -> SupervisedSandbox:
+    """Close the channel where there will be no sandbox to do it."""
+    try:
+        return await entering
+    except BaseException:
+        await channel.close()
+        raise
 
 
 def _linger_seconds(spec: SandboxSpec) -> float:

@@ -7,6 +7,9 @@ import json
 import os
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import tarfile
 from dataclasses import replace
 
@@ -19,6 +22,21 @@ from zubble_sandbox.engine import trial
 
 pytestmark = pytest.mark.slow
 
+CARRIER = """
+import asyncio, socket, sys
+async def carry(reader, writer):
+    ours, theirs = await asyncio.open_unix_connection(sys.argv[1])
+    async def pump(source, sink):
+        while data := await source.read(65_536):
+            sink.write(data)
+            await sink.drain()
+        sink.write_eof()
+    await asyncio.gather(pump(reader, theirs), pump(ours, writer), return_exceptions=True)
+async def main():
+    server = await asyncio.start_server(carry, sock=socket.socket(fileno=int(sys.argv[2])))
+    await server.serve_forever()
+asyncio.run(main())
+"""
 ATTACK_ON_RELAYS = """
 import errno, json, os, signal
 found = {}
@@ -259,31 +277,33 @@ async def test_what_a_dead_worker_left_is_reaped_by_its_label_and_nothing_else(p
             await each.destroy()
 
 
-async def test_an_engine_is_reached_over_tcp_but_keeps_no_allow_list_there(new_provider, docker_engine, spec):
-    async def carry(reader, writer):
-        ours, theirs = await asyncio.open_unix_connection(docker_engine.host.removeprefix("unix://"))
+@pytest.fixture
+def tcp_host(docker_engine):
+    """The same engine, by another program that carries TCP to its socket."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        carrier = subprocess.Popen(
+            (
+                sys.executable,
+                "-c",
+                CARRIER,
+                docker_engine.host.removeprefix("unix://"),
+                str(listening.fileno()),
+            ),
+            pass_fds=(listening.fileno(),),
+        )
+        yield f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        carrier.kill()
+        carrier.wait()
 
-        async def pump(source, sink):
-            while data := await source.read(65_536):
-                sink.write(data)
-                await sink.drain()
-            if sink.can_write_eof():
-                sink.write_eof()
 
-        await asyncio.gather(pump(reader, theirs), pump(ours, writer), return_exceptions=True)
-        for end in (theirs, writer):
-            end.close()
-
-    async with await asyncio.start_server(carry, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        provider = new_provider(host=f"tcp://127.0.0.1:{port}")
-        sandbox = await provider.open(spec())
-        assert await output(sandbox, "echo on") == "on\n"
-        await sandbox.destroy()
-        assert "allowlist" not in (await provider.probe()).networks
-        with pytest.raises(SandboxUnavailable, match="allow-list"):
-            await provider.open(spec(network="allowlist", allowed_hosts=("a.example",)))
-        provider.close()
+async def test_an_engine_is_reached_over_tcp_but_keeps_no_allow_list_there(new_provider, tcp_host, spec):
+    provider = new_provider(host=tcp_host)
+    sandbox = await provider.open(spec())
+    assert await output(sandbox, "echo on") == "on\n"
+    await sandbox.destroy()
+    assert "allowlist" not in (await provider.probe()).networks
+    with pytest.raises(SandboxUnavailable, match="allow-list"):
+        await provider.open(spec(network="allowlist", allowed_hosts=("a.example",)))
 
 
 def test_the_disk_of_an_engine_elsewhere_is_not_looked_at():

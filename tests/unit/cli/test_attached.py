@@ -83,6 +83,7 @@ def test_a_container_is_checked_where_the_agent_left_it(read):
         {"verify": {"command": "true", "location": "environment"}},
         {"sandbox": {"backend": "attached"}, "verify": {"command": "true", "location": "copy"}},
         {"sandbox": {"backend": "attached", "image": "debian:12"}},
+        {"sandbox": {"backend": "attached"}, "verify": {"command": "true", "network": "allowlist"}},
         {"sandbox": {"backend": "docker", "container": "dev-1"}},
         {"sandbox": {"backend": "attached", "container": "/etc"}},
     ],

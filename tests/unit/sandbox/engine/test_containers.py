@@ -33,11 +33,19 @@ def test_nothing_is_granted_that_a_sandbox_does_not_need():
     host = config()["HostConfig"]
     granted = {
         name: host[name]
-        for name in ("NetworkMode", "IpcMode", "Privileged", "ReadonlyRootfs", "CapDrop", "CgroupnsMode")
+        for name in (
+            "NetworkMode",
+            "IpcMode",
+            "Privileged",
+            "ReadonlyRootfs",
+            "CapDrop",
+            "CgroupnsMode",
+            "Init",
+        )
     }
     assert granted == {
         "NetworkMode": "none", "IpcMode": "none", "Privileged": False, "ReadonlyRootfs": True,
-        "CapDrop": ["ALL"], "CgroupnsMode": "private",
+        "CapDrop": ["ALL"], "CgroupnsMode": "private", "Init": False,
     }  # fmt: skip
     assert not {"Binds", "CapAdd", "Devices", "DeviceRequests", "PidMode", "UTSMode", "VolumesFrom"} & set(
         host
