@@ -15,16 +15,15 @@ from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.record import Checkpoint, Claim, OverLimit, Parked, Reserved
-from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxSpec
+from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.errors import BudgetExceededError, CeilingReached, ParkedTooLong
 from zubble_queue.stores.redis import RedisStore
 from zubble_worker.contact import Gate, patiently
 from zubble_worker.parking import PARKED_SECONDS, Bell, Parking, pause_seconds
+from zubble_worker.sizes import snapshot_bytes
 
 CHECKPOINT_SECONDS: Final = 30.0
 """Snapshots of one attempt are at least this far apart (design: section 3.5)."""
-SNAPSHOT_BYTES: Final = 512 * MIB
-"""The most of any work tree that is copied, however large it may grow: a worker holds copies in memory."""
 _NOTED_SECONDS: Final = 0.1
 """A shorter wait for others is kept until there is more."""
 
@@ -236,8 +235,3 @@ class AttemptBooks:
 
     def _events_after(self, seq: int) -> Callable[[], Awaitable[list[Event]]]:
         return lambda: self._store.events(self._claim.lease.task_id, after=seq)
-
-
-def snapshot_bytes(spec: SandboxSpec) -> int:
-    """The most a snapshot may take: a full work tree and a quarter more for the headers of its entries."""
-    return min(spec.work_bytes + spec.work_bytes // 4, SNAPSHOT_BYTES)

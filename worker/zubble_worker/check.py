@@ -12,7 +12,7 @@ from zubble_queue.contracts.ending import Verdict
 from zubble_queue.contracts.envelope import TaskEnvelope, VerifySpec
 from zubble_queue.contracts.sandbox import CommandResult, Sandbox, SandboxProvider, SandboxSpec, shell
 from zubble_worker import reward, view
-from zubble_worker.books import snapshot_bytes
+from zubble_worker.sizes import snapshot_bytes
 
 _NOT_RUNNABLE = frozenset({126, 127})
 _OUTPUT_CHARS = 4_000

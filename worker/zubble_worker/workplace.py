@@ -13,9 +13,9 @@ from zubble_queue.contracts.record import Claim
 from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxSpec
 from zubble_queue.errors import JobError
 from zubble_worker import worktree
-from zubble_worker.books import snapshot_bytes
 from zubble_worker.check import SandboxChecker
 from zubble_worker.policy import check_network, provider_for
+from zubble_worker.sizes import snapshot_bytes
 from zubble_worker.tools import Tools
 
 _IN_MEMORY_BYTES: Final = 1_048_576

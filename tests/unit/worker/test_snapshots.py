@@ -10,7 +10,7 @@ import pytest
 from zubble_queue.contracts.sandbox import MIB, SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
 from zubble_worker import snapshots
-from zubble_worker.books import snapshot_bytes
+from zubble_worker.sizes import snapshot_bytes
 from zubble_worker.snapshots import Item
 
 LONG = "/".join(["folder"] * 40) + "/file"
