@@ -15,6 +15,7 @@ from zubble_queue.contracts.model import (
     SMALLEST_CALL_TOKENS,
     Admission,
     CallOptions,
+    Cut,
     Message,
     Model,
     Reply,
@@ -23,8 +24,9 @@ from zubble_queue.contracts.model import (
 from zubble_queue.errors import BudgetExceededError, ModelUnavailable
 from zubble_worker import view
 from zubble_worker.contact import Gate
-from zubble_worker.observers.ladder import GRADUATED
+from zubble_worker.observers.ladder import Ladder, ladder_for
 from zubble_worker.observers.repetition import StreamGuard
+from zubble_worker.opinions import Opinions
 from zubble_worker.stopping import Stopping
 from zubble_worker.transcript import Transcript
 
@@ -32,6 +34,8 @@ _BROKEN_STREAMS: Final = 3
 """So many streams in a row that break after their start are the provider's failure."""
 _PROVIDER_FACTOR: Final = 2
 """Providers count up to twice the detector's words and signs."""
+_RESTART_TEMPERATURE: Final = 0.7
+"""At least; at temperature 0 another seed changes nothing (C1)."""
 _SAFE_SHARE: Final = 0.8
 """Of the seconds left, what a call may be expected to take (C16)."""
 
@@ -58,7 +62,9 @@ class Caller:
         self._gate, self._admission = gate, admission
         self._budget, self._level = transcript.job.envelope.budget, transcript.job.envelope.level
         self._call_prefix, self._calls = call_prefix, 0
-        self._ladder = GRADUATED.validate_reachable(self._wanted_tokens())
+        self._ladder = ladder_for(transcript.job.envelope.repetition).validate_reachable(
+            self._wanted_tokens()
+        )
         self.nudges: list[str] = []
         """What the next observation must tell the model about its last replies."""
 
@@ -72,10 +78,14 @@ class Caller:
             ModelUnavailable: The provider failed.
         """
         broken: list[str] = []
+        restarted: Cut | None = None
         while len(broken) < _BROKEN_STREAMS:
             await self._gate.passed()
-            reply = await self._call(step, kind)
+            reply = await self._call(step, kind, restarted)
             if reply is None:
+                continue
+            if reply.cut and reply.cut.evidence["action"] == "restart":
+                restarted = reply.cut
                 continue
             if reply.cut:
                 reason = "the reply repeated itself until it was cut"
@@ -88,21 +98,34 @@ class Caller:
             broken.append(reply.detail)
         raise ModelUnavailable(f"{_BROKEN_STREAMS} streams in a row broke: {broken[-1]}")
 
-    async def _call(self, step: int, kind: str) -> Reply | None:
-        """One call, settled and recorded; None when the gate closed while it ran."""
+    async def _call(self, step: int, kind: str, restarted: Cut | None) -> Reply | None:
+        """One call, settled and recorded; None when the gate closed while it ran.
+
+        After a restart the sampling is another one, and the graduated ladder holds (C1).
+        """
         messages, options = self._request(step)
+        if restarted:
+            warmer = max(options.temperature, _RESTART_TEMPERATURE)
+            options = replace(options, seed=self._calls, temperature=warmer)
         self._calls += 1
         call_id = f"{self._call_prefix}.{step}.{self._calls}"
         name = f"{self._talk.job.envelope.task_id}.{call_id}"
         options = replace(options, call_id=name, admission=self._admission)
         options = await self._reserved(call_id, messages, options)
         await self._record(
-            "call_started", step=step, kind=kind, call_id=call_id, max_tokens=options.max_tokens
+            "call_started",
+            step=step,
+            kind="restart" if restarted else kind,
+            call_id=call_id,
+            max_tokens=options.max_tokens,
+            cause=restarted.evidence if restarted else None,
         )
-        guard = StreamGuard(self._ladder)
+        opinions = self._opinions(step, call_id)
+        guard = StreamGuard(_without_burst(self._ladder) if restarted else self._ladder, opinions.ask)
         usage = Usage()
         try:
-            reply = await self._gate.unless_shut(self._model.query(messages, options, guard))
+            async with opinions:
+                reply = await self._gate.unless_shut(self._model.query(messages, options, guard))
             usage = reply.usage if reply else self._estimate(messages, options, guard)
         except ModelUnavailable as failed:
             usage = failed.usage or Usage()
@@ -115,13 +138,25 @@ class Caller:
         if reply is None:
             await self._record("call_closed", step=step, call_id=call_id, usage=usage.model_dump())
             return None
-        if guard.nudge_due:
-            self.nudges.append(guard.nudge_text)
+        self.nudges += guard.notes
         if reply.finish in {"length", "deadline"}:
             reply = replace(reply, cut=guard.unfinished_loop)
         finished = _described(options, reply, guard) | {"window": self._model.context_tokens}
         await self._record("call_finished", step=step, call_id=call_id, **finished)
         return reply
+
+    def _opinions(self, step: int, call_id: str) -> Opinions:
+        envelope = self._talk.job.envelope
+        return Opinions(
+            self._model,
+            self._books,
+            self._record,
+            context=f"TASK\n{envelope.task.description}\n\n{self._talk.plan.render()}",
+            call_id=call_id,
+            step=step,
+            task_id=envelope.task_id,
+            admission=self._admission,
+        )
 
     async def _reserved(self, call_id: str, messages: Sequence[Message], options: CallOptions) -> CallOptions:
         """With the tokens that batch and tenant can bear, which near a ceiling are fewer than asked for."""
@@ -208,6 +243,10 @@ class Caller:
         self._talk.apply(await self._books.record(type_, **data))
 
 
+def _without_burst(ladder: Ladder) -> Ladder:
+    return replace(ladder, burst=None)
+
+
 def _described(options: CallOptions, reply: Reply, guard: StreamGuard) -> dict[str, Any]:
     """A finished call as its event holds it: raw text, the cut view, money, detector, time."""
     produced, was_cut = reply.usage.completion_tokens, reply.cut is not None
@@ -221,6 +260,7 @@ def _described(options: CallOptions, reply: Reply, guard: StreamGuard) -> dict[s
         "usage": reply.usage.model_dump(),
         "retries": [asdict(retry) for retry in reply.retries],
         "repetition": [fired.as_dict() for fired in guard.fired],
+        "nudge_mode": "next_turn" if guard.notes else None,
         "tokens_saved": max(options.max_tokens - guard.tokens, 0) if reply.finish == "cut" else 0,
         "tokens_per_second": produced / reply.seconds if reply.seconds > 0 else None,
         "seconds": reply.seconds,

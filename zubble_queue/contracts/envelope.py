@@ -41,6 +41,7 @@ LOCAL: Final = "local"
 """The backend that runs commands where the worker runs."""
 
 Level = Literal["off", "low", "medium", "xhigh"]
+Repetition = Literal["graduated", "strict"]
 VerifyLocation = Literal["copy", "environment"]
 MOST_STEPS: Final = 10_000
 MOST_TURN_SECS: Final = 86_400
@@ -210,6 +211,8 @@ class TaskEnvelope(BaseModel):
     """How often a run that loops goes on with a cleared context before it is stopped (Z21)."""
     guards: Annotated[tuple[Guard, ...], Strict(strict=False)] = ()
     """A critical signal of these detectors ends the run as `blocked`, with its evidence (C27)."""
+    repetition: Repetition = "graduated"
+    """What a reply that repeats itself meets; `strict` restarts it once after a burst of equal pieces (C1)."""
     max_steps: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Model calls of one run, repairs included; 0 for no cap of its own (V2)."""
     max_turn_secs: int = Field(default=0, ge=0, le=MOST_TURN_SECS)

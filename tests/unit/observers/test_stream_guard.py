@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from zubble_queue.contracts.model import Channel, Cut, StreamWatcher
-from zubble_worker.observers.ladder import GRADUATED, STRICT
+from zubble_worker.observers.ladder import GRADUATED, STRICT, Fired
 from zubble_worker.observers.repetition import StreamGuard
 
 SENTENCE = "I will now check the file once more, then write the tests, and after that I run them. "
@@ -85,14 +85,52 @@ def test_the_order_stands_once_given_and_nothing_more_is_kept() -> None:
 def test_a_nudge_waits_for_the_next_turn_and_is_from_the_harness() -> None:
     guard = StreamGuard()
     assert guard.feed("text", "truncated " * 400) is None
-    assert guard.nudge_due
-    assert "from the harness, not from the user" in guard.nudge_text
+    (note,) = guard.notes
+    assert "from the harness, not from the user" in note
 
 
 def test_the_loop_is_not_quoted_to_the_model() -> None:
     guard = StreamGuard()
     guard.feed("text", "truncated " * 400)
-    assert "truncated" not in guard.nudge_text
+    assert guard.notes
+    assert not any("truncated" in note for note in guard.notes)
+
+
+@pytest.mark.parametrize(("count", "warned"), [(999, False), (1_000, True), (1_001, True)])
+def test_the_warning_is_said_word_for_word_and_before_the_nudge(count: int, *, warned: bool) -> None:
+    guard = StreamGuard()
+    guard.feed("text", "truncated " * (189 + count))
+    first, *others = guard.notes
+    assert (first == "STOP! Restart with fresh context or you will be terminated.") is warned
+    assert len(others) == warned
+
+
+@pytest.mark.parametrize(
+    ("count", "asked"),
+    [
+        (499, []),
+        (500, ["self_check"]),
+        (501, ["self_check"]),
+        (1_499, ["self_check"]),
+        (1_500, ["self_check", "gate"]),
+        (1_501, ["self_check", "gate"]),
+    ],
+)
+def test_whoever_is_to_be_asked_is_asked_while_the_reply_goes_on(count: int, asked: list[str]) -> None:
+    heard: list[tuple[str, int]] = []
+    guard = StreamGuard(ask=lambda fired, guard: heard.append((fired.action, len(guard.tail("text")))))
+    assert guard.feed("text", "truncated " * (189 + count) + ".") is None
+    assert heard == [(action, 600) for action in asked]
+
+
+def test_a_confirmed_gate_closes_the_stream_at_the_next_delta() -> None:
+    asked: list[Fired] = []
+    guard = StreamGuard(ask=lambda fired, _: asked.append(fired))
+    assert guard.feed("text", "truncated " * 1_700) is None
+    guard.confirm(asked[-1])
+    cut = guard.feed("text", "t")
+    assert cut
+    assert (cut.reason, cut.evidence["action"], cut.evidence["threshold"]) == ("loop:text", "gate", 1_500)
 
 
 def test_a_nudge_that_the_very_end_earned_is_due() -> None:
@@ -100,13 +138,13 @@ def test_a_nudge_that_the_very_end_earned_is_due() -> None:
     for _ in range(238):
         guard.feed("text", "yes ")
     assert not any(guard.feed("text", piece) for piece in ("y", "e", "s"))
-    assert guard.nudge_due
+    assert guard.notes
 
 
 def test_good_text_earns_nothing() -> None:
     guard = StreamGuard()
     guard.feed("text", " ".join(f"word{number * number}" for number in range(5_000)))
-    assert (guard.fired, guard.nudge_due, guard.nudge_text, guard.cut) == ([], False, "", None)
+    assert (guard.fired, guard.notes, guard.cut) == ([], [], None)
 
 
 def test_tokens_of_all_channels_are_summed() -> None:

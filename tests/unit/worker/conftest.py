@@ -61,6 +61,8 @@ class Run:
     transcript: Transcript
     prompts: list[str]
     """The whole text of every prompt, in order."""
+    questions: list[str]
+    """The same of the calls beside the stream that ask whether a reply is stuck."""
     files: list[str]
 
 
@@ -70,9 +72,11 @@ class _Listening(ScriptedModel):
     def __init__(self, script: Script, config: ModelConfig) -> None:
         super().__init__(script, config=config)
         self.prompts: list[str] = []
+        self.questions: list[str] = []
 
     async def query(self, messages: Any, options: Any, watch: Any) -> Any:
-        self.prompts.append("\n".join(message.content for message in messages))
+        asked = self.questions if messages[-1].content.endswith("Is it stuck?") else self.prompts
+        asked.append("\n".join(message.content for message in messages))
         return await super().query(messages, options, watch)
 
 
@@ -91,6 +95,7 @@ async def drive() -> AsyncIterator[Drive]:
         decisions: Decisions | None = None,
         config: ModelConfig = PRICED,
         fresh: Sequence[Any] = (),
+        opinion: Any = None,
         **fields: Any,
     ) -> Run:
         task = envelope(**fields)
@@ -101,6 +106,8 @@ async def drive() -> AsyncIterator[Drive]:
         rules: list[dict[str, Any]] = [{"turns": turns, "then": then}]
         if fresh:  # what is said once the context was cleared
             rules.insert(0, {"when": {"contains": "context was cleared"}, "turns": fresh})
+        if opinion is not None:  # the answer to whoever asks whether a reply is stuck
+            rules.insert(0, {"when": {"last_contains": "Is it stuck?"}, "turns": [opinion]})
         model = _Listening(Script.model_validate({"rules": rules}), config)
         loop = AgentLoop(
             transcript,
@@ -113,7 +120,7 @@ async def drive() -> AsyncIterator[Drive]:
         )
         stopped = await loop.run()
         files = [info.path for info in await sandbox.list()]
-        return Run(stopped, books, transcript, model.prompts, files)
+        return Run(stopped, books, transcript, model.prompts, model.questions, files)
 
     yield run
     for sandbox in opened:

@@ -17,6 +17,7 @@ says. restart: close it and make this call once more, under another seed; never 
 Seen = Literal["saturation", "cycle", "counter", "leaks", "burst"]
 """Which of a stream's counters saw it."""
 CUTTING: Final[frozenset[Action]] = frozenset({"kill", "restart"})
+ASKING: Final[frozenset[Action]] = frozenset({"self_check", "gate"})
 
 RESERVE_TOKENS: Final = 200
 """A call must be able to produce more than the last threshold and this (C3): it takes about that many tokens

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, Self, get_args
@@ -13,11 +14,14 @@ from zubble_queue.contracts.ending import Stop
 from zubble_queue.contracts.model import Channel, Cut
 from zubble_queue.errors import BadInput
 from zubble_worker.observers import Scope
-from zubble_worker.observers.ladder import CUTTING, GRADUATED, Fired, Ladder, ladder_for
+from zubble_worker.observers.ladder import ASKING, CUTTING, GRADUATED, Fired, Ladder, ladder_for
 from zubble_worker.observers.stream import Stream
 
 EVIDENCE_CHARS: Final = 300
 """How much of the text goes into the record. It is never shown to the model (invariant 5)."""
+
+WARNING: Final = "STOP! Restart with fresh context or you will be terminated."
+"""Word for word (section 1.13)."""
 
 _PLACES: Final[dict[Channel, str]] = {
     "text": "in the text",
@@ -88,10 +92,17 @@ class RepetitionDetector:
 class StreamGuard:
     """Watches one reply (a StreamWatcher): orders the cut at the rung that kills, keeps what else was seen.
 
-    Reading `fired`, `nudge_due`, `nudge_text` or `tokens` means that the reply has ended.
+    Reading `fired`, `notes` or `tokens` means that the reply has ended.
+
+    Args:
+        ladder: What happens at which count.
+        ask: Told of each rung that asks somebody, at once; must return in microseconds.
     """
 
-    def __init__(self, ladder: Ladder = GRADUATED) -> None:
+    def __init__(
+        self, ladder: Ladder = GRADUATED, ask: Callable[[Fired, StreamGuard], None] | None = None
+    ) -> None:
+        self._ask = ask
         self._detector = RepetitionDetector(ladder)
         self._streams = self._detector.streams
         self._fired: list[Fired] = []
@@ -114,6 +125,21 @@ class StreamGuard:
             if cutting := next((one for one in fired if one.action in CUTTING), None):
                 self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(cutting))
                 return
+            for one in fired:
+                if self._ask and one.action in ASKING:
+                    self._ask(one, self)
+
+    def confirm(self, gate: Fired) -> None:
+        """Somebody else finds the reply stuck, too: the next delta closes the stream."""
+        self.cut = self.cut or Cut(Stop.LOOP_TEXT.value, self._evidence(gate))
+
+    def tail(self, channel: Channel) -> str:
+        """The last 600 characters counted so far."""
+        return self._detector.tail(channel)
+
+    def counted(self, channel: Channel) -> int:
+        """The tokens counted so far."""
+        return self._detector.tokens(channel)
 
     def _evidence(self, fired: Fired) -> dict[str, Any]:
         """The action tells a `restart` (one more try of the call, under another seed) from the end (C1)."""
@@ -138,26 +164,27 @@ class StreamGuard:
         return None
 
     @property
-    def nudge_due(self) -> bool:
-        """Whether the next turn should begin with `nudge_text`; a running reply takes nothing in (C4)."""
-        return any(fired.action == "nudge" for fired in self.fired)
+    def notes(self) -> list[str]:
+        """What to tell the model at its next turn, strongest first; a running reply takes nothing in (C4).
 
-    @property
-    def nudge_text(self) -> str:
-        """What to tell the model; empty when nothing is due. Never quotes the loop."""
+        Never quotes the loop.
+        """
         nudge = next((fired for fired in self.fired if fired.action == "nudge"), None)
-        if nudge is None:
-            return ""
-        return (
-            "This note is from the harness, not from the user: your last reply began to repeat itself "
-            f"{_PLACES[nudge.channel]}. Do not go on with it. Say only what is new, and take the next step."
-        )
+        warned = any(fired.action == "warn" for fired in self.fired)
+        return [WARNING] * warned + ([_nudge(nudge)] if nudge else [])
 
     @property
     def tokens(self) -> int:
         """How many tokens came, in all channels: words and signs, somewhat fewer than a provider counts."""
         self._fired += self._detector.finish()
         return sum(self._detector.tokens(channel) for channel in _CHANNELS)
+
+
+def _nudge(fired: Fired) -> str:
+    return (
+        "This note is from the harness, not from the user: your last reply began to repeat itself "
+        f"{_PLACES[fired.channel]}. Do not go on with it. Say only what is new, and take the next step."
+    )
 
 
 def detect_file(path: str | PathLike[str], profile: str = "graduated") -> dict[str, Any]:
