@@ -17,6 +17,7 @@ from zubble_queue.contracts.envelope import (
     POOL_PATTERN,
     Guard,
     Level,
+    ProtocolName,
     SandboxRequest,
 )
 from zubble_queue.contracts.hosts import MAX_HOSTS, host_pattern
@@ -51,6 +52,7 @@ def task_defaults(
     allow_hosts: Sequence[str] = (),
     repeats: int = 1,
     memory: str | None = None,
+    protocol: str | None = None,
     max_steps: int | None = None,
     max_turn_secs: int | None = None,
     guards: Sequence[str] = (),
@@ -65,6 +67,7 @@ def task_defaults(
     """
     problems = [
         *_problems(batch, model, level, temperature, memory),
+        *_protocol_problems(protocol),
         *_name_problems("--tenant", tenant),
         *_pool_problems(pool),
         *_strength_problems(min_strength),
@@ -87,6 +90,7 @@ def task_defaults(
         network_said=network is not None or bool(allow_hosts),
         repeats=repeats,
         memory=memory or "write",  # type: ignore[arg-type]  # checked above
+        protocol=protocol or "structured",  # type: ignore[arg-type]  # checked above
         max_steps=max_steps or 0,
         max_turn_secs=max_turn_secs or 0,
         guards=tuple(dict.fromkeys(guards)),  # type: ignore[arg-type]  # checked above
@@ -199,6 +203,11 @@ def _name_problems(flag: str, name: str) -> Iterator[str]:
 def _cap_problems(flag: str, cap: int | None, most: int) -> Iterator[str]:
     if cap is not None and not 0 <= cap <= most:
         yield f"{flag} must be between 0 and {most:,}, got {cap}."
+
+
+def _protocol_problems(protocol: str | None) -> Iterator[str]:
+    if protocol is not None and protocol not in get_args(ProtocolName):
+        yield f"--protocol must be one of {', '.join(get_args(ProtocolName))}, not {protocol!r}."
 
 
 def _guard_problems(guards: Sequence[str]) -> Iterator[str]:

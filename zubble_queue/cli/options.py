@@ -82,6 +82,9 @@ MaxTurnSecs = Annotated[
         help="Cap on seconds of a run; 0, the default, is off.",
     ),
 ]
+Protocol = Annotated[
+    str | None, typer.Option("--protocol", metavar="NAME", help="How the model answers: structured, text.")
+]
 Guard = Annotated[
     list[str] | None,
     typer.Option(

@@ -137,6 +137,7 @@ def _default_name(plan: Plan) -> str:
 def _caps(defaults: TaskDefaults) -> list[str]:
     """Nothing where there are none, so that a name given before there were caps stays."""
     caps = {
+        "protocol": "" if defaults.protocol == "structured" else defaults.protocol,
         "max_steps": defaults.max_steps,
         "max_turn_secs": defaults.max_turn_secs,
         "guards": defaults.guards,

@@ -42,6 +42,7 @@ LOCAL: Final = "local"
 
 Level = Literal["off", "low", "medium", "xhigh"]
 Repetition = Literal["graduated", "strict"]
+ProtocolName = Literal["structured", "text"]
 VerifyLocation = Literal["copy", "environment"]
 MOST_STEPS: Final = 10_000
 MOST_TURN_SECS: Final = 86_400
@@ -194,7 +195,8 @@ class TaskEnvelope(BaseModel):
     files: Annotated[tuple[FileEntry, ...], Strict(strict=False)] = ()
     """Placed in the work tree before the first step."""
     agent: Literal["zubble"] = "zubble"
-    protocol: Literal["structured"] = "structured"
+    protocol: ProtocolName = "structured"
+    """How the model is told to answer (C35)."""
     model: str = Field(min_length=1, max_length=200)
     """A name defined in the worker's zubble.toml; endpoint and key never travel."""
     pool: str = Field(default="default", pattern=POOL_PATTERN)

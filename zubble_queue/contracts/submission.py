@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zubble_queue.contracts.envelope import Guard, Level, SandboxRequest, TaskEnvelope
+from zubble_queue.contracts.envelope import Guard, Level, ProtocolName, SandboxRequest, TaskEnvelope
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.task import LoopBudget
@@ -26,6 +26,7 @@ class TaskDefaults:
     """Whether the flags name a network; a format with another default keeps that where they do not."""
     repeats: int = 1
     memory: MemoryMode = "write"
+    protocol: ProtocolName = "structured"
     max_steps: int = 0
     max_turn_secs: int = 0
     guards: tuple[Guard, ...] = ()

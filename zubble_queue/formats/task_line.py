@@ -119,6 +119,8 @@ class TaskLine(BaseModel):
     memory: MemoryMode | None = None
     pool: str | None = None
     """Only workers of this pool run the task."""
+    protocol: str | None = None
+    """How the model is told to answer."""
     test_command: str | None = None
     """What the tool `run_tests` runs."""
     verify_each_step: bool = False
@@ -198,6 +200,7 @@ class Builder:
             "model": task.model or defaults.model,
             "level": task.level or defaults.level,
             "temperature": defaults.temperature if task.temperature is None else task.temperature,
+            "protocol": task.protocol or defaults.protocol,
             "test_command": task.test_command,
             "verify_each_step": task.verify_each_step,
             "max_context_resets": task.max_context_resets,
