@@ -214,9 +214,14 @@ def export(
     context: typer.Context,
     batch: options.BatchName,
     *,
-    form: Annotated[str, typer.Option("--format", metavar="jsonl|csv|humaneval|patches")] = "jsonl",
+    form: Annotated[
+        str, typer.Option("--format", metavar="jsonl|csv|humaneval|patches|atif|mini|events")
+    ] = "jsonl",
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Where to write; standard output if left out.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="File to write, standard output if left out; of trajectories the folder."
+        ),
     ] = None,
     edits: Annotated[
         Path | None,
@@ -231,14 +236,18 @@ def export(
     csv        one row a task, for a spreadsheet
     humaneval  {task_id, completion, passed, result} a line, the completion from the sealed work tree
     patches    {instance_id, model_name_or_path, model_patch} a line, as SWE-bench takes predictions
+    atif       a trajectory a file, as Harbor has them (ATIF v1.7)
+    mini       a trajectory a file, as mini-swe-agent 1.1 has them
+    events     an event log a file, one JSON object a line
 
     \b
     Examples:
       zubble batch export humaneval-3f9a2c --format csv -o results.csv
       zubble batch export humaneval-3f9a2c --format humaneval -o samples.jsonl
       zubble batch export tasks-3f9a2c --format patches -o predictions.jsonl --edits edits
+      zubble batch export tasks-3f9a2c --format atif -o trajectories
     """
     report = Report("batch-export", as_json=as_json)
-    from zubble_queue.cli import batches
+    from zubble_queue.cli import exporting
 
-    return asyncio.run(batches.export(options.settings(context), batch, form, output, report, edits=edits))
+    return asyncio.run(exporting.export(options.settings(context), batch, form, output, report, edits=edits))

@@ -1,8 +1,7 @@
-"""What `zubble batch watch|ls|show|cancel|export` do."""
+"""What `zubble batch watch|ls|show|cancel` do."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from zubble_queue import scoring
@@ -12,9 +11,6 @@ from zubble_queue.cli.report import Exit, Report, usd
 from zubble_queue.cli.waiting import progress_bar, stopped_by_signals, until_sealed
 from zubble_queue.contracts.ending import MICRO
 from zubble_queue.contracts.record import BatchView, TaskState
-from zubble_queue.errors import BadInput
-from zubble_queue.formats import export as writers
-from zubble_queue.formats.edits import Folders
 
 if TYPE_CHECKING:
     from zubble_queue.settings import Settings
@@ -98,48 +94,4 @@ async def cancel(settings: Settings, batch: str, report: Report) -> Exit:
     running = view.states.get("running", 0)
     report.say(f"Batch {batch} is cancelled: {count} tasks; {running} of them are still being stopped.")
     report.result({**views.batch_values(view), "cancelled": count})
-    return Exit.DONE
-
-
-async def export(
-    settings: Settings,
-    batch: str,
-    form: str,
-    output: Path | None,
-    report: Report,
-    *,
-    edits: Path | None = None,
-) -> Exit:
-    line = writers.line(form)
-    folders = Folders(edits) if edits is not None else None
-    if output is None and report.as_json:
-        raise BadInput(["--json needs -o FILE: standard output is one JSON object."])
-    async with installation(settings) as place:
-        view = await place.store.batch(batch)
-        with progress_bar("exporting") as progress:
-            rows = writers.rows(place.store, place.artifacts, batch)
-            if folders is not None:
-                rows = folders.filled(rows)
-            count = await writers.write(rows, line, output, lambda done: progress.update(done, view.sealed))
-    left = view.total - count
-    if left:
-        report.note(f"{left} of {view.total} tasks are not sealed yet and were left out.")
-    missing = line.missing + (folders.missing if folders else 0)
-    if missing:
-        report.note(f"{missing} artifacts are not to be had any more; what they would fill is empty.")
-    if output is not None:
-        report.say(f"{count} results are in {output}.")
-    if folders is not None:
-        report.note(f"What {folders.written} tasks changed is in {edits}.")
-    report.result(
-        {
-            "batch": batch,
-            "format": form,
-            "file": str(output),
-            "written": count,
-            "not_sealed": left,
-            "missing": missing,
-            "edits": None if folders is None else {"folder": str(edits), "tasks": folders.written},
-        }
-    )
     return Exit.DONE

@@ -81,6 +81,28 @@ def tail(
     return asyncio.run(tasks.tail(options.settings(context), task, batch, report, follow=follow))
 
 
+@app.command("trace")
+def trace(
+    context: typer.Context,
+    task: options.TaskName,
+    *,
+    batch: options.InBatch = None,
+    whole: Annotated[bool, typer.Option("--whole", help="Cut no text.")] = False,
+    as_json: options.Json = False,
+) -> int:
+    """Show a task's run step by step: plan, commands, results, nudges, detectors, cost, and how it ended.
+
+    \b
+    Examples:
+      zubble task trace HumanEval/17 --batch humaneval-3f9a2c
+      zubble task trace 303394-humaneval-0-4cdc4995 --json
+    """
+    report = Report("task-trace", as_json=as_json)
+    from zubble_queue.cli import tracing
+
+    return asyncio.run(tracing.trace(options.settings(context), task, batch, report, whole=whole))
+
+
 @app.command("patch")
 def patch(
     context: typer.Context,

@@ -180,7 +180,7 @@ async def follow_task(
     seen = 0
     while True:
         view = await place.store.task(task_id)
-        async for event in _events(place, view, seen):
+        async for event in events_of(place, view, seen):
             hear(event)
             seen = event.seq
         if not follow or stop.is_set() or view.state is TaskState.SEALED:
@@ -188,7 +188,7 @@ async def follow_task(
         await _pause(stop)
 
 
-async def _events(place: Installation, view: TaskView, seen: int) -> AsyncIterator[Event]:
+async def events_of(place: Installation, view: TaskView, seen: int) -> AsyncIterator[Event]:
     """Those after `seen`: of a sealed task from its trajectory, and what is in Redis."""
     trajectory = view.ending.artifacts.get("trajectory") if view.ending else None
     if trajectory is not None:

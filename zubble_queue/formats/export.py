@@ -8,7 +8,7 @@ import json
 import re
 import sys
 import tarfile
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,8 +57,8 @@ async def rows(store: RedisStore, artifacts: ArtifactStore, batch: str) -> Async
             yield Row(view, view.ending, await store.envelope(view.task_id), artifacts)
 
 
-def line(form: str) -> Line:
-    """The lines of a format. Raises UnknownName."""
+def line(form: str, *, others: Iterable[str] = ()) -> Line:
+    """The lines of a format. Raises UnknownName, which lists the formats of others too."""
     lines: dict[str, type[Line]] = {
         "jsonl": JsonLine,
         "csv": CsvLine,
@@ -66,7 +66,7 @@ def line(form: str) -> Line:
         "patches": PatchLine,
     }
     if form not in lines:
-        raise UnknownName("export format", form, lines)
+        raise UnknownName("export format", form, (*lines, *others))
     return lines[form]()
 
 
@@ -237,12 +237,12 @@ class PatchLine(_FromArtifacts):
         values = {
             "instance_id": row.view.source_id,
             "model_name_or_path": row.view.model,
-            "model_patch": _diffs(patch).decode("utf-8", "replace"),
+            "model_patch": diffs(patch).decode("utf-8", "replace"),
         }
         return json.dumps(values) + "\n"
 
 
-def _diffs(patch: bytes) -> bytes:
+def diffs(patch: bytes) -> bytes:
     """Without the lines before it that name what it cannot hold."""
     found = re.search(rb"^diff --git ", patch, re.MULTILINE)
     return patch[found.start() :] if found else b""

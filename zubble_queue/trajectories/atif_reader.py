@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from zubble_queue.trajectories import content
-from zubble_queue.trajectories.steps import Call, Step, Trajectory
+from zubble_queue.trajectories.steps import Call, End, Step, Trajectory
 
 
 def recognises(value: Any) -> bool:
@@ -46,7 +46,17 @@ def _call(call: dict[str, Any], results: list[dict[str, Any]], *, alone: bool) -
         if result.get("source_call_id") == name or (alone and not result.get("source_call_id"))
     ]
     output = "\n".join(content.text(result.get("content")) for result in own)
-    codes = [(result.get("extra") or {}).get("exit_code") for result in own]
-    known = [code for code in codes if isinstance(code, int)]
-    end = content.ended(known[-1]) if known else None
+    end = next((end for result in own if (end := _end(result.get("extra") or {}))), None)
     return content.call(str(call["function_name"]), call.get("arguments"), output, end)
+
+
+def _end(extra: dict[str, Any]) -> End | None:
+    """As our own files say it; None where they do not."""
+    if extra.get("refused"):
+        return "refused"
+    if extra.get("denied"):
+        return "denied"
+    if extra.get("timed_out"):
+        return "timeout"
+    code = extra.get("exit_code")
+    return content.ended(code) if isinstance(code, int) else None

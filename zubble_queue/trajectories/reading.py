@@ -45,10 +45,10 @@ def _events(data: bytes) -> list[Event] | None:
     """The events of a log; None where the first line is none. Raises ValueError for a later one."""
     lines = [line for line in data.split(b"\n") if line.strip()]
     try:
-        Event.model_validate_json(lines[0])
-    except (IndexError, ValueError):
+        Event.model_validate(json.loads(lines[0]))
+    except (IndexError, ValueError, RecursionError):
         return None
-    return [Event.model_validate_json(line) for line in lines]
+    return [Event.model_validate(json.loads(line)) for line in lines]
 
 
 def _json(data: bytes) -> Any:

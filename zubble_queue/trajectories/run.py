@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,8 +39,8 @@ class RunStep:
     number: int
     time: float
     replies: list[Reply] = field(default_factory=list)
-    usage: Usage = field(default_factory=Usage)
-    """Of all its calls, closed ones too."""
+    aside: Usage = field(default_factory=Usage)
+    """Of calls that are no replies: opinions on a stream, and what a closed gate cut off."""
     format_errors: list[str] = field(default_factory=list)
     repairs_failed: int = 0
     action: dict[str, Any] | None = None
@@ -61,6 +61,11 @@ class RunStep:
     told_at: float = 0.0
     reset: dict[str, Any] | None = None
     """Why the context was cleared after it."""
+
+    @property
+    def usage(self) -> Usage:
+        """Of all its calls."""
+        return functools.reduce(Usage.plus, (reply.usage for reply in self.replies), self.aside)
 
     @property
     def kind(self) -> str:
@@ -100,9 +105,9 @@ def _call_started(run: Run, event: Event) -> None:
         run.steps.append(RunStep(int(event.data["step"]), event.time))
 
 
-def _call_closed(run: Run, event: Event) -> None:
-    step = run.steps[-1]
-    step.usage = step.usage.plus(Usage.model_validate(event.data["usage"]))
+def _aside(run: Run, event: Event) -> None:
+    """A call without a reply: an opinion on a stream, or one that was closed behind the gate."""
+    run.steps[-1].aside = run.steps[-1].aside.plus(Usage.model_validate(event.data["usage"]))
 
 
 def _call_finished(run: Run, event: Event) -> None:
@@ -123,7 +128,6 @@ def _call_finished(run: Run, event: Event) -> None:
             prompt_share=usage.prompt_tokens / window if window and not usage.estimated_calls else None,
         )
     )
-    step.usage = step.usage.plus(usage)
 
 
 def _format_error(run: Run, event: Event) -> None:
@@ -147,9 +151,7 @@ def _denied(run: Run, event: Event) -> None:
 
 
 def _called(step: RunStep, data: dict[str, Any]) -> None:
-    arguments = data["command"] if "command" in data else data.get("arguments", "")
-    step.tool = data.get("tool", "shell")
-    step.arguments = arguments if isinstance(arguments, str) else json.dumps(arguments, sort_keys=True)
+    step.tool, step.arguments = data.get("tool", "shell"), data["command"]
 
 
 def _finished(run: Run, event: Event) -> None:
@@ -186,14 +188,14 @@ def _stopped(run: Run, event: Event) -> None:
 
 _HANDLERS: Final[dict[str, Callable[[Run, Event], None]]] = {
     "call_started": _call_started,
-    "call_closed": _call_closed,
+    "call_closed": _aside,
+    "opinion": _aside,
     "call_finished": _call_finished,
     "format_error": _format_error,
     "action": _action,
     "dispatch": _dispatch,
     "denied": _denied,
     "command_finished": _finished,
-    "tool_finished": _finished,
     "verify_finished": _verify_finished,
     "signal": _signal,
     "observation": _observation,
