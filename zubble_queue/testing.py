@@ -1,7 +1,7 @@
 """Shipped doubles, for tests of what is built on zubble-queue.
 
-`Script`, `ScriptedModel` and `MockEndpoint` come from the worker and are imported when they are asked for:
-`from zubble_queue.testing import ScriptedModel` needs the extra `worker`, the rest of this module does not.
+`Script`, `ScriptedModel`, `MockEndpoint` and `FakeContext` come from the worker and are imported when they
+are asked for: `from zubble_queue.testing import ScriptedModel` needs the extra `worker`, the rest does not.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ _FROM_THE_WORKER: Final = {
     "Script": "zubble_worker.models.script",
     "ScriptedModel": "zubble_worker.models.scripted",
     "MockEndpoint": "zubble_worker.models.mock_endpoint",
+    "FakeContext": "zubble_worker.fake_context",
 }
 
 

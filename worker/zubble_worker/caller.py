@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from zubble_queue.contracts.books import Books, Left
-from zubble_queue.contracts.decisions import Decisions, StepView
+from zubble_queue.contracts.decisions import StepView
 from zubble_queue.contracts.ending import Stop, Usage
 from zubble_queue.contracts.model import (
     MAX_TOKENS_BY_LEVEL,
@@ -24,6 +24,7 @@ from zubble_queue.contracts.model import (
 from zubble_queue.errors import BudgetExceededError, ModelUnavailable
 from zubble_worker import view
 from zubble_worker.contact import Gate
+from zubble_worker.deciding import Deciding
 from zubble_worker.observers.ladder import Ladder, ladder_for
 from zubble_worker.observers.repetition import StreamGuard
 from zubble_worker.opinions import Opinions
@@ -52,13 +53,13 @@ class Caller:
         transcript: Transcript,
         model: Model,
         books: Books,
-        decisions: Decisions,
+        deciding: Deciding,
         *,
         call_prefix: str,
         gate: Gate,
         admission: Admission | None = None,
     ) -> None:
-        self._talk, self._model, self._books, self._decisions = transcript, model, books, decisions
+        self._talk, self._model, self._books, self._deciding = transcript, model, books, deciding
         self._gate, self._admission = gate, admission
         self._budget, self._level = transcript.job.envelope.budget, transcript.job.envelope.level
         self._call_prefix, self._calls = call_prefix, 0
@@ -213,12 +214,8 @@ class Caller:
             stop=self._talk.job.protocol.stops,
             response_schema=self._talk.job.protocol.schema,
         )
-        try:
-            return self._decisions.assemble(
-                StepView(step, left, self._talk.last_exit_code), messages, options
-            )
-        except Exception as error:  # a routing policy is foreign code; without its answer nothing is asked
-            raise Stopping(Stop.BLOCKED, f"policy failed: {type(error).__name__}: {error}"[:300]) from error
+        view_of_run = StepView(step, left, self._talk.last_exit_code)
+        return self._deciding.assemble(view_of_run, messages, options)
 
     def _wanted_tokens(self) -> int:
         return min(MAX_TOKENS_BY_LEVEL[self._level], self._model.context_tokens // 2)

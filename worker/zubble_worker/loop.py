@@ -7,12 +7,11 @@ Each way out is one `Stopped`; an expected end is never an exception to the call
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final, Literal
 
 from zubble_queue.contracts.books import Books
 from zubble_queue.contracts.checking import Checker
-from zubble_queue.contracts.decisions import Decisions, Deny, StepView
+from zubble_queue.contracts.decisions import Deny, StepView
 from zubble_queue.contracts.ending import Stop
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.model import Admission, Model
@@ -23,11 +22,12 @@ from zubble_worker.actuators.dispatch import calls
 from zubble_worker.bounds import Bounds
 from zubble_worker.caller import Caller
 from zubble_worker.contact import Gate
+from zubble_worker.deciding import Deciding, Policy
 from zubble_worker.executing import Executor
 from zubble_worker.measures import enforce, note
 from zubble_worker.observers.actions.facts import Call
 from zubble_worker.protocols.base import Action, NotUnderstood
-from zubble_worker.stopping import Stopped, Stopping, ask_policy
+from zubble_worker.stopping import Stopped, Stopping
 from zubble_worker.transcript import Transcript
 
 _PREMATURE_STOPS: Final = 2
@@ -47,20 +47,20 @@ class AgentLoop:
         books: Books,
         checker: Checker,
         call_prefix: str,
-        decisions: Decisions | None = None,
+        decisions: Policy | None = None,
         gate: Gate | None = None,
         admission: Admission | None = None,
     ) -> None:
         self._talk, self._envelope = transcript, transcript.job.envelope
         self._sandbox, self._books, self._checker = sandbox, books, checker
-        self._decisions, self._gate = decisions or Decisions(), gate or Gate()
+        self._deciding, self._gate = Deciding(decisions), gate or Gate()
         self._bounds = Bounds(transcript, books, model)
         self._executor = Executor(transcript, sandbox, books, self._gate, self._record)
         self._caller = Caller(
             transcript,
             model,
             books,
-            self._decisions,
+            self._deciding,
             call_prefix=call_prefix,
             gate=self._gate,
             admission=admission,
@@ -120,7 +120,7 @@ class AgentLoop:
     def _check_limits(self) -> None:
         """The task's own limits, then the policy's ceilings."""
         self._bounds.before_step()
-        answer = ask_policy(lambda: self._decisions.before_step(self._step_view()))
+        answer = self._deciding.before_step(self._step_view())
         if isinstance(answer, Deny):
             raise Stopping(Stop.BLOCKED, answer.reason)
 
@@ -156,7 +156,7 @@ class AgentLoop:
 
     async def _wants_to_stop(self, kind: Literal["submit", "report"], report: str) -> Stopped | None:
         """Done is a claim: only the check makes it true, and a rejected one means going on (Z10, C7)."""
-        answer = ask_policy(lambda: self._decisions.wants_to_stop(self._step_view(), kind, report))
+        answer = self._deciding.wants_to_stop(self._step_view(), kind, report)
         if isinstance(answer, Deny):
             await self._record("premature_stop", step=self._talk.step, reason=answer.reason)
             if self._talk.premature_stops > _PREMATURE_STOPS:
@@ -209,7 +209,7 @@ class AgentLoop:
     def _denied(self, asked: Sequence[tuple[str, str]]) -> dict[str, str]:
         """The first call that the policy denies, with its reason; empty where all may be made."""
         for tool, command in asked:
-            gate = ask_policy(partial(self._decisions.before_dispatch, self._step_view(), tool, command))
+            gate = self._deciding.before_dispatch(self._step_view(), tool, command)
             if isinstance(gate, Deny):
                 return {"tool": tool, "command": command, "reason": gate.reason}
         return {}

@@ -1,6 +1,7 @@
 """The four decision points of the loop (F16): what a policy may decide, and where.
 
-A policy that raises, or answers with something else than these, stops the run as `blocked`: it fails closed.
+A policy that raises, or answers with something else than these, has said no: it fails closed. Where that is
+before a step or at the assembly of a request, the run ends as `blocked`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,14 @@ class Deny:
     reason: str
 
 
-Answer = Allow | Deny
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A person must say; where nobody is there, that is a Deny with the question in its reason."""
+
+    question: str
+
+
+Answer = Allow | Deny | Ask
 
 
 class BeforeStep(Protocol):
