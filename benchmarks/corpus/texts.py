@@ -1,5 +1,8 @@
 # ruff: noqa: E501, RUF001 - other scripts are the point, and lines of data are as long as they are
-"""Generated texts: loops of every period in several languages, and the repetitive texts that real work is."""
+"""Generated texts: loops of every period in several languages, and the repetitive texts that real work is.
+
+All of it is made here from a seed; nothing is quoted.
+"""
 
 from __future__ import annotations
 
@@ -23,17 +26,26 @@ _UNSPACED = {
 }
 LANGUAGES = (*_SPACED, *_UNSPACED)
 
-LEGITIMATE: dict[str, Callable[[], str]] = {}
-"""By kind; the same text each time."""
+LEGITIMATE: dict[str, Callable[..., str]] = {}
+"""By kind: a seed -> text, the same each time."""
 
 
 def loop(language: str, period: int, tokens: int) -> str:
-    """A unit of `period` words, or characters where words are not spaced, over and over."""
+    """A unit of `period` words, or characters where words are not spaced, over and over.
+
+    Up to as many as the language has here it is a sentence; longer ones are words by lot.
+    """
     spaced = language in _SPACED
     parts = _SPACED[language].split() if spaced else list(_UNSPACED[language])
-    unit = [parts[place % len(parts)] for place in range(period)]
+    unit = parts[:period] if period <= len(parts) else random.Random(period).choices(parts, k=period)
     separator = " " if spaced else ""
     return (separator.join(unit) + separator) * (tokens // period + 1)
+
+
+def prose(chance: random.Random, words: int) -> str:
+    """Sentences that nobody would call a loop: words by lot, most of them not of any language."""
+    made = ("".join(chance.choices("abdefgiklmnoprstuvz", k=chance.randint(2, 9))) for _ in range(words))
+    return "".join(word + chance.choice([" ", " ", " ", " ", ", ", ". "]) for word in made)
 
 
 def deltas(text: str) -> Iterator[str]:
@@ -47,7 +59,7 @@ def deltas(text: str) -> Iterator[str]:
 
 def _legitimate(make: Callable[[random.Random], Iterator[str]]) -> Callable[[random.Random], Iterator[str]]:
     kind = make.__name__
-    LEGITIMATE[kind] = lambda: "".join(make(random.Random(kind)))
+    LEGITIMATE[kind] = lambda seed=0: "".join(make(random.Random(f"{kind}{seed or ''}")))
     return make
 
 
@@ -210,3 +222,104 @@ def divided_sections(chance: random.Random) -> Iterator[str]:
     words = _SPACED["english"].split()
     for n in range(60):
         yield f"{'=' * 78}\nSection {n}: {' '.join(chance.choices(words, k=40))}\n{'-' * 78}\n"
+
+
+@_legitimate
+def poem_with_a_refrain(chance: random.Random) -> Iterator[str]:
+    refrain = f"O {prose(chance, 6)}\nO {prose(chance, 6)}\nand {prose(chance, 5)}\n\n"
+    for _ in range(40):
+        yield "".join(f"{prose(chance, 7)}\n" for _ in range(4)) + "\n" + refrain
+
+
+@_legitimate
+def twelve_verses(chance: random.Random) -> Iterator[str]:
+    gifts = [f"{n} {prose(chance, 2)}" for n in range(1, 13)]
+    for day in range(1, 13):
+        yield f"On day {day} somebody sent to me: {', '.join(reversed(gifts[:day]))}.\n"
+
+
+@_legitimate
+def requirements(chance: random.Random) -> Iterator[str]:
+    for _ in range(500):
+        name = "".join(chance.choices("abcdefghij-", k=9)).strip("-")
+        yield f"{name}=={chance.randrange(9)}.{chance.randrange(30)}.{chance.randrange(9)}\n"
+
+
+@_legitimate
+def commits(chance: random.Random) -> Iterator[str]:
+    for n in range(250):
+        yield f"commit {chance.randbytes(20).hex()}\nAuthor: A. Person <a@example.org>\n"
+        yield f"Date:   2026-03-{n % 28 + 1:02} 10:{chance.randrange(60):02}\n\n    {prose(chance, 7)}\n\n"
+
+
+@_legitimate
+def checklist(chance: random.Random) -> Iterator[str]:
+    for _ in range(400):
+        yield f"- [{chance.choice(' x')}] {prose(chance, 5)}\n"
+
+
+@_legitimate
+def stylesheet(chance: random.Random) -> Iterator[str]:
+    for n in range(250):
+        color = chance.randbytes(3).hex()
+        yield f".item-{n} {{\n  color: #{color};\n  margin: {chance.randrange(40)}px;\n  padding: 0;\n}}\n"
+
+
+@_legitimate
+def xml(chance: random.Random) -> Iterator[str]:
+    for n in range(300):
+        yield f'<row id="{n}"><name>{prose(chance, 2)}</name><count>{chance.randrange(99)}</count></row>\n'
+
+
+@_legitimate
+def settings_file(chance: random.Random) -> Iterator[str]:
+    for n in range(250):
+        yield f"[section.{n}]\nenabled = {chance.choice(['true', 'false'])}\nlimit = {chance.randrange(999)}\n\n"
+
+
+@_legitimate
+def vector_path(chance: random.Random) -> Iterator[str]:
+    yield "M 0 0 "
+    for _ in range(900):
+        yield f"L {chance.randrange(500)} {chance.randrange(500)} "
+
+
+@_legitimate
+def matrix(chance: random.Random) -> Iterator[str]:
+    for _ in range(80):
+        yield "[" + ", ".join(f"{chance.gauss(0, 1):.3f}" for _ in range(12)) + "],\n"
+
+
+@_legitimate
+def test_functions(chance: random.Random) -> Iterator[str]:
+    for n in range(150):
+        name = prose(chance, 2).replace(" ", "_").strip("_,.")
+        yield f"def test_{name}_{n}(client):\n    answer = client.get('/{n}')\n"
+        yield f"    assert answer.status == {chance.choice([200, 404])}\n\n\n"
+
+
+@_legitimate
+def fields_of_a_class(chance: random.Random) -> Iterator[str]:
+    for _ in range(400):
+        name = "_".join("".join(chance.choices("aeioulmnrst", k=5)) for _ in range(2))
+        yield f"    {name}: {chance.choice(['int', 'str', 'float'])} = {chance.choice(['0', 'None'])}\n"
+
+
+@_legitimate
+def word_list(chance: random.Random) -> Iterator[str]:
+    for _ in range(2_500):
+        yield "".join(chance.choices("abdefgiklmnoprstuvz", k=chance.randint(2, 9))) + "\n"
+
+
+@_legitimate
+def licence_headers(chance: random.Random) -> Iterator[str]:
+    header = f"# {prose(chance, 12)}\n# {prose(chance, 12)}\n# {prose(chance, 12)}\n\n"
+    for n in range(40):
+        yield f"### file_{n}.py\n{header}"
+        yield "".join(f"{prose(chance, 1).strip()}({chance.randrange(99)})\n" for _ in range(20))
+
+
+@_legitimate
+def a_file_shown_twice(chance: random.Random) -> Iterator[str]:
+    file = "".join(f"value_{chance.randrange(9_999)} = {prose(chance, 4)}\n" for _ in range(200))
+    yield f"Before:\n{file}\nAfter the change of the last line:\n{file}end = True\n"

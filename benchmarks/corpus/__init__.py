@@ -1,0 +1,1 @@
+"""Generated loops and legitimate texts for the repetition detector."""
