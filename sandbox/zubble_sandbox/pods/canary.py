@@ -27,7 +27,7 @@ _SCRIPT: Final = """\
 host={host} port={port}
 [ -n "$host" ] || {{ host=$KUBERNETES_SERVICE_HOST port=$KUBERNETES_SERVICE_PORT; }}
 reach() {{
-    if command -v python3 >/dev/null; then
+    if python3 -c 'import socket' 2>/dev/null; then
         python3 -c 'import socket,sys; socket.create_connection(sys.argv[1:], 2)' "$host" "$port"
     elif command -v bash >/dev/null && command -v timeout >/dev/null; then
         timeout 2 bash -c ': </dev/tcp/$0/$1' "$host" "$port"

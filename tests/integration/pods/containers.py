@@ -76,7 +76,7 @@ class Container:
         options += ["--die-with-parent", "--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev"]
         for folder in ("/bin", "/sbin", "/lib", "/lib64"):
             options += ["--symlink", f"usr{folder}", folder]
-        options += ["--ro-bind", str(self._folder.parent / "image"), "/app"]
+        options += ["--ro-bind", str(self._folder.parent / "image"), "/held"]
         for mount in self._spec["volumeMounts"]:
             volume = str(self._folder / mount["name"])
             options += ["--ro-bind" if mount.get("readOnly") else "--bind", volume, mount["mountPath"]]

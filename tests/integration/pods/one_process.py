@@ -28,7 +28,7 @@ class OneProcessCluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.image = folder / "image"
-        """What every image holds in /app."""
+        """What every image holds in /held."""
         self.image.mkdir()
         self.objects: dict[str, dict[str, dict]] = {"pods": {}, "leases": {}}
         self.faults = Faults()
@@ -66,6 +66,7 @@ class OneProcessCluster:
             await self._end(name)
         await self._runner.cleanup()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.sleep(0.02)  # pipes are closed by the loop, in its next turns
 
     def kubeconfig(self) -> Path:
         path = self.folder / "kubeconfig"

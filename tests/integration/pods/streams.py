@@ -50,16 +50,12 @@ class Stream:
                 await asyncio.gather(*pumps[1:])
                 await self._end(process.returncode)
         finally:
+            if process.returncode is None:
+                kill_child(process.pid)
+            process._transport.close()  # all pipes, and the process where it still runs
             for pump in pumps:
                 pump.cancel()
-            await asyncio.gather(*pumps, return_exceptions=True)
-            if process.stdin:
-                process.stdin.close()
-            with contextlib.suppress(ProcessLookupError):
-                kill_child(process.pid)
-                process.kill()
-            await process.wait()
-            process._transport.close()
+            await asyncio.gather(*pumps, process.wait(), return_exceptions=True)
 
     def _let(self, way: str, data: bytes) -> bytes:
         """As much as may still pass; the rest is lost with the connection."""

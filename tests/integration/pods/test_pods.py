@@ -77,12 +77,12 @@ async def test_a_work_tree_begins_with_what_the_image_holds_in_its_place(cluster
     (cluster.image / "a folder/run").write_text("#!/bin/sh\necho ran in $PWD\n")
     (cluster.image / "a folder/run").chmod(0o755)
     (cluster.image / "link").symlink_to("a folder/run")
-    sandbox = await provider.open(replace(SPEC, work_dir="/app", scratch=("/logs/agent", "/logs/verifier")))
+    sandbox = await provider.open(replace(SPEC, work_dir="/held", scratch=("/logs/agent", "/logs/verifier")))
     assert (
         await sandbox.exec(shell("./link; cat .hidden; touch new /logs/agent/x"))
-    ).stdout == b"ran in /app\nhidden\n"
+    ).stdout == b"ran in /held\nhidden\n"
     assert {"a folder/run", "link", "new"} <= {entry.path for entry in await sandbox.list()}
-    assert await sandbox.read("/app/.hidden") == await sandbox.read("/work/.hidden") == b"hidden\n"
+    assert await sandbox.read("/held/.hidden") == await sandbox.read("/work/.hidden") == b"hidden\n"
     assert await sandbox.read("/logs/agent/x") == b""
     await sandbox.destroy()
 
