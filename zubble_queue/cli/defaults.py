@@ -18,6 +18,7 @@ from zubble_queue.contracts.envelope import (
     Guard,
     Level,
     ProtocolName,
+    Repetition,
     SandboxRequest,
 )
 from zubble_queue.contracts.hosts import MAX_HOSTS, host_pattern
@@ -56,6 +57,7 @@ def task_defaults(
     max_steps: int | None = None,
     max_turn_secs: int | None = None,
     guards: Sequence[str] = (),
+    repetition: str | None = None,
     pool: str | None = None,
     tenant: str = "default",
     labels: Sequence[str] = (),
@@ -75,6 +77,7 @@ def task_defaults(
         *_cap_problems("--max-steps", max_steps, MOST_STEPS),
         *_cap_problems("--max-turn-secs", max_turn_secs, MOST_TURN_SECS),
         *_guard_problems(guards),
+        *_repetition_problems(repetition),
     ]
     if problems:
         raise BadInput(problems)
@@ -94,6 +97,7 @@ def task_defaults(
         max_steps=max_steps or 0,
         max_turn_secs=max_turn_secs or 0,
         guards=tuple(dict.fromkeys(guards)),  # type: ignore[arg-type]  # checked above
+        repetition=repetition or "graduated",  # type: ignore[arg-type]  # checked above
         pool=pool or "default",
         tenant=tenant,
         labels=dict(_label_pairs(labels)),
@@ -219,6 +223,11 @@ def _guard_problems(guards: Sequence[str]) -> Iterator[str]:
 def _pool_problems(pool: str | None) -> Iterator[str]:
     if pool is not None and not re.fullmatch(POOL_PATTERN, pool):
         yield "--pool must be 1 to 64 lower-case letters, digits, dots, dashes or underscores, no sign first."
+def _repetition_problems(repetition: str | None) -> Iterator[str]:
+    if repetition is not None and repetition not in get_args(Repetition):
+        yield f"--repetition must be one of {', '.join(get_args(Repetition))}, not {repetition!r}."
+
+
 
 
 def _network_problems(network: str | None, allow_hosts: Sequence[str]) -> Iterator[str]:

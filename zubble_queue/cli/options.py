@@ -68,6 +68,14 @@ Minutes = Annotated[float | None, typer.Option("--minutes", help="Wall clock per
 MaxWallclock = Annotated[
     int | None, typer.Option("--max-wallclock-seconds", help="The same in seconds, at most 3,600.")
 ]
+Repetition = Annotated[
+    str | None,
+    typer.Option(
+        "--repetition",
+        metavar="graduated|strict",
+        help="What a reply that repeats itself meets; strict also restarts it after a short burst.",
+    ),
+]
 MaxSteps = Annotated[
     int | None,
     typer.Option(

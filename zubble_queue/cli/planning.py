@@ -141,6 +141,7 @@ def _caps(defaults: TaskDefaults) -> list[str]:
         "max_steps": defaults.max_steps,
         "max_turn_secs": defaults.max_turn_secs,
         "guards": defaults.guards,
+        "repetition": "" if defaults.repetition == "graduated" else defaults.repetition,
     }
     return [f"{name}={value}" for name, value in caps.items() if value]
 

@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zubble_queue.contracts.envelope import Guard, Level, ProtocolName, SandboxRequest, TaskEnvelope
+from zubble_queue.contracts.envelope import (
+    Guard,
+    Level,
+    ProtocolName,
+    Repetition,
+    SandboxRequest,
+    TaskEnvelope,
+)
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.task import LoopBudget
@@ -30,6 +37,7 @@ class TaskDefaults:
     max_steps: int = 0
     max_turn_secs: int = 0
     guards: tuple[Guard, ...] = ()
+    repetition: Repetition = "graduated"
     pool: str = "default"
     tenant: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)

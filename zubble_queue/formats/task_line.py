@@ -17,6 +17,7 @@ from zubble_queue.contracts.envelope import (
     BlobRef,
     FileEntry,
     Level,
+    Repetition,
     TaskEnvelope,
     VerifyLocation,
     VerifySpec,
@@ -143,6 +144,7 @@ class Builder:
         self._contents: dict[bytes, tuple[str, bytes]] = {}
 
     def add(self, number: int, task: TaskLine) -> list[Parcel]:
+    repetition: Repetition | None = None
         """The task's parcels, one per repeat; none when something is wrong with it."""
         first = self._lines.setdefault(task.id, number)
         if first != number:
@@ -232,6 +234,7 @@ class _Checked:
 
     def changed(self, default: Part, prefix: str, changes: Mapping[str, Any]) -> Part | None:
         """The default, where nothing is to be changed."""
+            "repetition": task.repetition or defaults.repetition,
         if not changes:
             return default
         return self.part(type(default), prefix, {**default.model_dump(), **changes})

@@ -106,3 +106,15 @@ def test_an_unknown_guard_in_a_task_line_is_named_with_its_field(read):
         read(TASK | {"guards": ["loop"]})
 
     assert "guards" in caught.value.problems[0]
+
+
+def test_a_task_meets_the_graduated_profile_unless_flag_or_line_says_strict(read):
+    assert read().repetition == "graduated"
+    assert read(repetition="strict").repetition == "strict"
+    assert read(TASK | {"repetition": "graduated"}, repetition="strict").repetition == "graduated"
+    assert read().content_hash() == read(TASK | {"repetition": "graduated"}).content_hash()
+
+
+def test_an_unknown_profile_is_refused_by_name(read):
+    with pytest.raises(BadInput, match="--repetition must be one of graduated, strict, not 'gentle'"):
+        read(repetition="gentle")
