@@ -21,6 +21,7 @@ from zubble_worker.exits import Done, Exits
 from zubble_worker.lease import Interruption, LeaseKeeper
 from zubble_worker.loop import AgentLoop
 from zubble_worker.preflight import preflight
+from zubble_worker.protocols.making import custom_prompt
 from zubble_worker.provider import Admission
 from zubble_worker.remembering import recall
 from zubble_worker.stopping import Stopped
@@ -147,7 +148,7 @@ class Attempt:
         if model is None:
             reason = f"model {envelope.model!r} is not defined on this worker"
             raise ModelUnavailable(reason, permanent=True)
-        job = Job(envelope, await self._instructions())
+        job = Job(envelope, await self._instructions(), await self._prompt())
         case.transcript = Transcript(job)
         if estimate_tokens(job.opening()[-1].content) > envelope.task.context_budget_tokens:
             budget = envelope.task.context_budget_tokens
@@ -175,6 +176,12 @@ class Attempt:
         if isinstance(instructions, BlobRef):
             return (await self._case.tools.artifacts.aget(instructions)).decode("utf-8", "replace")
         return instructions
+
+    async def _prompt(self) -> str:
+        envelope = self._case.envelope
+        if envelope.prompt.template is None:
+            return ""
+        return await custom_prompt(envelope, await self._case.tools.artifacts.aget(envelope.prompt.template))
 
     def _admission(self) -> Admission | None:
         limits = self._case.tools.limits.get(self._case.envelope.model)

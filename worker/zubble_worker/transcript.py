@@ -32,11 +32,13 @@ class Job:
 
     envelope: TaskEnvelope
     instructions: str
+    prompt: str = ""
+    """Made of the task's own template, where it has one."""
     protocol: Protocol = field(init=False, compare=False)
     """How the model is talked with."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "protocol", protocol_of(self.envelope))
+        object.__setattr__(self, "protocol", protocol_of(self.envelope, self.prompt))
 
     def opening(self, memory: str = "") -> list[Message]:
         """The prompt before anything has happened; `memory` quotes earlier runs."""

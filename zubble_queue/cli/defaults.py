@@ -210,8 +210,11 @@ def _cap_problems(flag: str, cap: int | None, most: int) -> Iterator[str]:
 
 
 def _protocol_problems(protocol: str | None) -> Iterator[str]:
-    if protocol is not None and protocol not in get_args(ProtocolName):
-        yield f"--protocol must be one of {', '.join(get_args(ProtocolName))}, not {protocol!r}."
+    known = [name for name in get_args(ProtocolName) if name != "custom"]
+    if protocol == "custom":
+        yield "--protocol custom needs a template: name both in a task file."
+    elif protocol is not None and protocol not in known:
+        yield f"--protocol must be one of {', '.join(known)}, not {protocol!r}."
 
 
 def _guard_problems(guards: Sequence[str]) -> Iterator[str]:

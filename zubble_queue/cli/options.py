@@ -91,7 +91,8 @@ MaxTurnSecs = Annotated[
     ),
 ]
 Protocol = Annotated[
-    str | None, typer.Option("--protocol", metavar="NAME", help="How the model answers: structured, text.")
+    str | None,
+    typer.Option("--protocol", metavar="NAME", help="How the model answers: structured, text, repair, swe."),
 ]
 Guard = Annotated[
     list[str] | None,

@@ -42,7 +42,8 @@ LOCAL: Final = "local"
 
 Level = Literal["off", "low", "medium", "xhigh"]
 Repetition = Literal["graduated", "strict"]
-ProtocolName = Literal["structured", "text"]
+Replies = Literal["structured", "text"]
+ProtocolName = Literal["structured", "text", "repair", "swe", "custom"]
 VerifyLocation = Literal["copy", "environment"]
 MOST_STEPS: Final = 10_000
 MOST_TURN_SECS: Final = 86_400
@@ -173,6 +174,21 @@ class VerifySpec(NetworkRequest):
     itself, as the agent left it."""
 
 
+class PromptRequest(BaseModel):
+    """What protocols with a template put into the system prompt."""
+
+    model_config = _FROZEN
+
+    template: BlobRef | None = None
+    """Of the protocol `custom`: a Jinja2 template."""
+    replies: Replies = "structured"
+    """How replies to it are read."""
+    report_path: str = Field(
+        default="report.md", min_length=1, max_length=1_024, pattern=r"^[^\x00-\x1f\x7f]+$"
+    )
+    """Where `repair` asks for the post-mortem (Z10)."""
+
+
 def _overlap(one: str, other: str) -> bool:
     return is_below(one, other) or is_below(other, one)
 
@@ -197,6 +213,7 @@ class TaskEnvelope(BaseModel):
     agent: Literal["zubble"] = "zubble"
     protocol: ProtocolName = "structured"
     """How the model is told to answer (C35)."""
+    prompt: PromptRequest = Field(default_factory=PromptRequest)
     model: str = Field(min_length=1, max_length=200)
     """A name defined in the worker's zubble.toml; endpoint and key never travel."""
     pool: str = Field(default="default", pattern=POOL_PATTERN)
@@ -214,7 +231,7 @@ class TaskEnvelope(BaseModel):
     guards: Annotated[tuple[Guard, ...], Strict(strict=False)] = ()
     """A critical signal of these detectors ends the run as `blocked`, with its evidence (C27)."""
     repetition: Repetition = "graduated"
-    """What a reply that repeats itself meets; `strict` restarts it once after a burst of equal pieces (C1)."""
+    """What a reply that repeats itself meets; `strict` restarts it once after a burst (C1)."""
     max_steps: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Model calls of one run, repairs included; 0 for no cap of its own (V2)."""
     max_turn_secs: int = Field(default=0, ge=0, le=MOST_TURN_SECS)
@@ -240,6 +257,14 @@ class TaskEnvelope(BaseModel):
     def _has_what_its_tools_need(self) -> Self:
         if "run_tests" in self.task.allowed_tools and self.test_command is None:
             raise ValueError("test_command: the tool 'run_tests' needs one")
+        return self
+
+    @model_validator(mode="after")
+    def _has_the_template_of_its_protocol(self) -> Self:
+        if (self.protocol == "custom") != (self.prompt.template is not None):
+            raise ValueError("prompt.template: a template belongs to the protocol 'custom', and it needs one")
+        if self.protocol != "custom" and self.prompt.replies != "structured":
+            raise ValueError("prompt.replies: only the protocol 'custom' has a choice")
         return self
 
     @model_validator(mode="after")

@@ -17,6 +17,7 @@ from zubble_queue.contracts.envelope import (
     BlobRef,
     FileEntry,
     Level,
+    PromptRequest,
     Repetition,
     TaskEnvelope,
     VerifyLocation,
@@ -27,6 +28,7 @@ from zubble_queue.contracts.model import estimate_tokens
 from zubble_queue.contracts.sandbox import VERIFY_DIR
 from zubble_queue.contracts.submission import Parcel, TaskDefaults
 from zubble_queue.contracts.task import ACTUATORS, TaskInput
+from zubble_queue.formats import template_file
 from zubble_queue.formats.lines import Problems, sentences
 
 _STRICT: Final = ConfigDict(strict=True, frozen=True, extra="forbid")
@@ -91,6 +93,17 @@ class VerifyLine(BaseModel):
     allowed_hosts: Annotated[tuple[str, ...], Strict(strict=False)] = ()
 
 
+class PromptLine(BaseModel):
+    """What protocols with a template put into the system prompt."""
+
+    model_config = _STRICT
+
+    template: str | None = None
+    """A file *.j2 below the folder of the task file, for the protocol `custom`."""
+    replies: str = "structured"
+    report_path: str = "report.md"
+
+
 class TaskLine(BaseModel):
     """A line of a task file. Everything but id, description and verify may be left out."""
 
@@ -122,6 +135,7 @@ class TaskLine(BaseModel):
     """Only workers of this pool run the task."""
     protocol: str | None = None
     """How the model is told to answer."""
+    prompt: PromptLine = PromptLine()
     test_command: str | None = None
     """What the tool `run_tests` runs."""
     verify_each_step: bool = False
@@ -172,12 +186,27 @@ class Builder:
             "location": task.verify.location or ("environment" if attached else "copy"),
         }
         return {
+            "prompt": self._prompt(task.prompt, checked, blobs),
             "budget": checked.changed(defaults.budget, "budget.", task.budget),
             "sandbox": sandbox,
             "files": checked.entries("files.", task.files, blobs),
             "instructions": _instructions(task.instructions, blobs),
             "verify": checked.part(VerifySpec, "verify.", verify),
         }
+
+    def _prompt(self, asked: PromptLine, checked: _Checked, blobs: dict[str, bytes]) -> PromptRequest | None:
+        template: BlobRef | None = None
+        if asked.template is not None:
+            try:
+                data = template_file.read(self._problems.path.parent, asked.template)
+            except ValueError as wrong:
+                checked.problems.append(f"prompt.template: {wrong}.")
+                return None
+            template = blob_ref(data)
+            blobs[template.ref] = data
+        return checked.part(
+            PromptRequest, "prompt.", {**asked.model_dump(exclude={"template"}), "template": template}
+        )
 
     def _envelope(
         self, task: TaskLine, repeat: int, parts: Mapping[str, Any], checked: _Checked
