@@ -1,0 +1,73 @@
+"""One repair without a queue, in a real container: attached, report file, verified there."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from zubble import make_backend
+from zubble_queue.testing import MockEndpoint, Script, structured_reply
+
+pytestmark = pytest.mark.slow
+
+TURNS = [
+    structured_reply("plan", steps=["look", "repair", "report"]),
+    structured_reply("run", command="cat /etc/app.conf", plan_step_id=1),
+    structured_reply("submit", report="too early"),
+    structured_reply("run", command="echo port=80 > /etc/app.conf", plan_step_id=2),
+    structured_reply(
+        "run",
+        command="mkdir -p /findings; echo 'The port was wrong.' > /findings/report.md",
+        plan_step_id=3,
+    ),
+    structured_reply("submit", report="repaired"),
+]
+
+
+@pytest.fixture
+def broken(docker_engine, monkeypatch):
+    """A container whose configuration is wrong."""
+    from benchmarks.docker_engine import TOOLS_IMAGE
+
+    monkeypatch.setenv("DOCKER_HOST", docker_engine.host)
+    docker = pytest.importorskip("docker")
+    client = docker.APIClient(base_url=docker_engine.host)
+    client.create_container(
+        TOOLS_IMAGE,
+        name="broken-1",
+        command=[
+            "/bin/sh",
+            "-c",
+            "mkdir -p /tmp /root /etc; echo port=0 > /etc/app.conf; while :; do sleep 1000; done",
+        ],
+        host_config=client.create_host_config(network_mode="none"),
+    )
+    client.start("broken-1")
+    yield "broken-1"
+    client.remove_container("broken-1", force=True)
+    client.close()
+
+
+@pytest.fixture
+def url():
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    mock = MockEndpoint(Script.model_validate({"rules": [{"turns": TURNS}]}))
+    asyncio.run_coroutine_threadsafe(mock.start(), loop).result(10)
+    yield mock.url
+    asyncio.run_coroutine_threadsafe(mock.stop(), loop).result(10)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def test_a_container_is_repaired_in_place_with_a_report_and_verified_there(broken, url):
+    gen = make_backend("zubble", "m", url, broken, verify="grep -qx port=80 /etc/app.conf")
+
+    text, nothing, perf = gen([{"role": "user", "content": "The app does not listen."}], 120, {})
+
+    assert (text, nothing) == ("The port was wrong.", None)
+    assert (perf["stop"], perf["verified"], perf["iterations"]) == ("submitted", True, 6)
