@@ -223,14 +223,14 @@ def _guard_problems(guards: Sequence[str]) -> Iterator[str]:
             yield f"--guard must be one of {', '.join(get_args(Guard))}, not {guard!r}."
 
 
-def _pool_problems(pool: str | None) -> Iterator[str]:
-    if pool is not None and not re.fullmatch(POOL_PATTERN, pool):
-        yield "--pool must be 1 to 64 lower-case letters, digits, dots, dashes or underscores, no sign first."
 def _repetition_problems(repetition: str | None) -> Iterator[str]:
     if repetition is not None and repetition not in get_args(Repetition):
         yield f"--repetition must be one of {', '.join(get_args(Repetition))}, not {repetition!r}."
 
 
+def _pool_problems(pool: str | None) -> Iterator[str]:
+    if pool is not None and not re.fullmatch(POOL_PATTERN, pool):
+        yield "--pool must be 1 to 64 lower-case letters, digits, dots, dashes or underscores, no sign first."
 
 
 def _network_problems(network: str | None, allow_hosts: Sequence[str]) -> Iterator[str]:

@@ -145,6 +145,7 @@ class TaskLine(BaseModel):
     """Detectors whose critical signal ends the run as `blocked`."""
     max_steps: int | None = None
     max_turn_secs: int | None = None
+    repetition: Repetition | None = None
     preflight: Literal["off", "once"] = "once"
     labels: dict[str, str] = Field(default_factory=dict)
 
@@ -158,7 +159,6 @@ class Builder:
         self._contents: dict[bytes, tuple[str, bytes]] = {}
 
     def add(self, number: int, task: TaskLine) -> list[Parcel]:
-    repetition: Repetition | None = None
         """The task's parcels, one per repeat; none when something is wrong with it."""
         first = self._lines.setdefault(task.id, number)
         if first != number:
@@ -235,6 +235,7 @@ class Builder:
             "test_command": task.test_command,
             "verify_each_step": task.verify_each_step,
             "max_context_resets": task.max_context_resets,
+            "repetition": task.repetition or defaults.repetition,
             "guards": defaults.guards if task.guards is None else task.guards,
             "max_steps": defaults.max_steps if task.max_steps is None else task.max_steps,
             "max_turn_secs": defaults.max_turn_secs if task.max_turn_secs is None else task.max_turn_secs,
@@ -263,7 +264,6 @@ class _Checked:
 
     def changed(self, default: Part, prefix: str, changes: Mapping[str, Any]) -> Part | None:
         """The default, where nothing is to be changed."""
-            "repetition": task.repetition or defaults.repetition,
         if not changes:
             return default
         return self.part(type(default), prefix, {**default.model_dump(), **changes})
