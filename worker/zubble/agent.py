@@ -134,8 +134,7 @@ class Agent:
         maxtok: int | None,
         started: float,
     ) -> Result:
-        brief = f"{wanted}\n\n{self._asked.protocol.brief}"
-        transcript, books = Transcript(Job(envelope, brief)), _Books(envelope.budget, self._journal)
+        transcript, books = Transcript(Job(envelope, wanted)), _Books(envelope.budget, self._journal)
         if self._journal is not None:
             transcript.memory = self._journal.summary()
         checker = (

@@ -8,13 +8,21 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Final
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from zubble.protocols import RepairProtocol
 from zubble_queue.contracts import identity
-from zubble_queue.contracts.envelope import ATTACHED, LOCAL, Level, SandboxRequest, TaskEnvelope, VerifySpec
+from zubble_queue.contracts.envelope import (
+    ATTACHED,
+    LOCAL,
+    Level,
+    PromptRequest,
+    SandboxRequest,
+    TaskEnvelope,
+    VerifySpec,
+)
 from zubble_queue.contracts.places import is_below
 from zubble_queue.contracts.sandbox import MIB, WORK_DIR, SandboxSpec
 from zubble_queue.contracts.task import LoopBudget, TaskInput
@@ -59,7 +67,7 @@ class Asked:
                 verify_command=self.verify or self.protocol.report_there,
             ),
             budget=budget,
-            protocol=self.protocol.replies,
+            **self._said(),
             model=self.model,
             level=self.level,
             temperature=self.temperature,
@@ -67,6 +75,12 @@ class Asked:
             verify=VerifySpec(location="environment" if self.request.backend == ATTACHED else "copy"),
             memory="off",
         )
+
+    def _said(self) -> dict[str, Any]:
+        """The protocol `repair` is answered in JSON; in text the success criteria name the report."""
+        if self.protocol.replies == "text":
+            return {"protocol": "text"}
+        return {"protocol": "repair", "prompt": PromptRequest(report_path=self.protocol.report_path)}
 
 
 def spec_of(envelope: TaskEnvelope) -> SandboxSpec:

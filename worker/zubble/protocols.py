@@ -21,16 +21,6 @@ class RepairProtocol:
     replies: Literal["structured", "text"] = "structured"
 
     @property
-    def brief(self) -> str:
-        """For the prompt."""
-        return (
-            "Something is broken. Find the cause before you change anything: look at the state, the logs and "
-            "the configuration. Then make the smallest change that repairs it, and prove that it works.\n"
-            f"Before you submit, write your whole report to {self.report_path} (Markdown; make its folder "
-            "where it is missing): the symptom, the cause, what you changed, and how you know that it works."
-        )
-
-    @property
     def success_criteria(self) -> str:
         """At most 300 characters."""
         return f"What is broken works again, and {self.report_path} holds the report."[:300]

@@ -142,6 +142,7 @@ def test_the_drop_in_function_takes_what_a_harness_gives_and_returns_the_report(
     assert body["max_tokens"] == 700
     assert body["chat_template_kwargs"] == {"enable_thinking": True, "reasoning_effort": "xhigh"}
     assert "stop" not in body
+    assert "post-mortem to the file report.md" in body["messages"][0]["content"]
     assert "You repair.\n\nnginx does not start" in body["messages"][1]["content"]
 
 
