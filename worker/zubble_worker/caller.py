@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any, Final
 
 from zubble_queue.contracts.books import Books, Left
@@ -108,8 +109,7 @@ class Caller:
         if restarted:
             warmer = max(options.temperature, _RESTART_TEMPERATURE)
             options = replace(options, seed=self._calls, temperature=warmer)
-        self._calls += 1
-        call_id = f"{self._call_prefix}.{step}.{self._calls}"
+        call_id = self._new_id(step)
         name = f"{self._talk.job.envelope.task_id}.{call_id}"
         options = replace(options, call_id=name, admission=self._admission)
         options = await self._reserved(call_id, messages, options)
@@ -146,6 +146,10 @@ class Caller:
         await self._record("call_finished", step=step, call_id=call_id, **finished)
         return reply
 
+    def _new_id(self, step: int) -> str:
+        self._calls += 1
+        return f"{self._call_prefix}.{step}.{self._calls}"
+
     def _opinions(self, step: int, call_id: str) -> Opinions:
         envelope = self._talk.job.envelope
         return Opinions(
@@ -153,7 +157,8 @@ class Caller:
             self._books,
             self._record,
             context=f"TASK\n{envelope.task.description}\n\n{self._talk.plan.render()}",
-            call_id=call_id,
+            about=call_id,
+            new_id=partial(self._new_id, step),
             step=step,
             task_id=envelope.task_id,
             admission=self._admission,

@@ -50,7 +50,8 @@ class Opinions:
 
     Args:
         context: Task and plan, as the question quotes them.
-        call_id: Of the reply; an opinion's is `<call_id>.o<number>`.
+        about: Id of the call that the reply comes from.
+        new_id: Makes the id of a further call of this step.
         record: Writes an event.
     """
 
@@ -61,13 +62,15 @@ class Opinions:
         record: Callable[..., Awaitable[None]],
         *,
         context: str,
-        call_id: str,
+        about: str,
+        new_id: Callable[[], str],
         step: int,
         task_id: str,
         admission: Admission | None,
     ) -> None:
         self._model, self._books, self._record = model, books, record
-        self._context, self._call_id, self._step, self._task_id = context, call_id, step, task_id
+        self._context, self._about, self._step, self._task_id = context, about, step, task_id
+        self._new_id = new_id
         self._admission = admission
         self._running: list[asyncio.Task[None]] = []
 
@@ -86,9 +89,8 @@ class Opinions:
         """Begin to ask about a rung that was reached; returns at once."""
         if len(self._running) < MOST_OPINIONS:
             tail, tokens = guard.tail(fired.channel), guard.counted(fired.channel)
-            call_id = f"{self._call_id}.o{len(self._running) + 1}"
             messages = _question(self._context, fired, tail, tokens)
-            self._running.append(asyncio.create_task(self._opinion(call_id, messages, fired, guard)))
+            self._running.append(asyncio.create_task(self._opinion(self._new_id(), messages, fired, guard)))
 
     async def _opinion(self, call_id: str, messages: list[Message], fired: Fired, guard: StreamGuard) -> None:
         prompt, price = estimate_prompt_tokens(messages), self._model.price
@@ -142,7 +144,7 @@ class Opinions:
             "opinion",
             step=self._step,
             call_id=call_id,
-            about=self._call_id,
+            about=self._about,
             purpose=cause.action,
             cause=cause.as_dict(),
             stuck=stuck,

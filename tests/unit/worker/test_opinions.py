@@ -94,6 +94,8 @@ async def test_what_was_asked_beside_the_stream_is_on_the_books(drive):
     calls = [*run.books.of_type("call_finished"), *run.books.of_type("opinion")]
     assert sum(data["usage"]["spend_micro_usd"] for data in calls) == run.books.usage.spend_micro_usd
     assert sum(data["usage"]["calls"] for data in calls) == run.books.usage.calls == 5
+    assert [data["call_id"] for data in run.books.of_type("opinion")] == ["1.1.2", "1.1.3"]
+    assert {data["about"] for data in run.books.of_type("opinion")} == {"1.1.1"}
     causes = [data["cause"]["threshold"] for data in run.books.of_type("opinion")]
     assert causes == [500, 1_500]
 
