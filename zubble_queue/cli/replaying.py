@@ -10,6 +10,7 @@ from zubble_queue import registry
 from zubble_queue.cli.report import Exit, Report, plain
 from zubble_queue.errors import BadInput
 from zubble_queue.trajectories.reading import read_file
+from zubble_queue.trajectories.steps import Trajectory
 
 
 def replay(files: Sequence[Path], report: Report) -> Exit:
@@ -19,20 +20,13 @@ def replay(files: Sequence[Path], report: Report) -> Exit:
     problems: list[str] = []
     for path in files:
         try:
-            trajectory = read_file(path)
+            trajectories = read_file(path)
         except BadInput as unreadable:
             problems += unreadable.problems
             continue
-        firings = [firing.as_dict() for firing in run(trajectory)]
-        found.append(
-            {
-                "path": str(path),
-                "format": trajectory.format,
-                "steps": len(trajectory.steps),
-                "fired": [firing for firing in firings if firing["measure"] != "none"],
-                "noted": [firing for firing in firings if firing["measure"] == "none"],
-            }
-        )
+        for line, trajectory in enumerate(trajectories, 1):
+            part = {"line": line} if len(trajectories) > 1 else {}
+            found.append({"path": str(path), **part, **_values(trajectory, run(trajectory))})
     for file in found:
         _say(file, report)
     for problem in problems:
@@ -42,9 +36,20 @@ def replay(files: Sequence[Path], report: Report) -> Exit:
     return code
 
 
+def _values(trajectory: Trajectory, firings: Sequence[Any]) -> dict[str, Any]:
+    values = [firing.as_dict() for firing in firings]
+    return {
+        "format": trajectory.format,
+        "steps": len(trajectory.steps),
+        "fired": [firing for firing in values if firing["measure"] != "none"],
+        "noted": [firing for firing in values if firing["measure"] == "none"],
+    }
+
+
 def _say(file: Mapping[str, Any], report: Report) -> None:
     what = "nothing fired" if not file["fired"] else f"{len(file['fired'])} times a detector fired"
-    report.say(f"{plain(file['path'])}: {file['format']}, {file['steps']} steps, {what}")
+    where = f"{file['path']}:{file['line']}" if "line" in file else file["path"]
+    report.say(f"{plain(where)}: {file['format']}, {file['steps']} steps, {what}")
     if file["fired"]:
         report.table(
             ("STEP", "DETECTOR", "MEASURE", "COUNT", "THRESHOLD"),

@@ -18,8 +18,12 @@ def recognises(value: Any) -> bool:
 
 
 def read(value: dict[str, Any]) -> Trajectory:
-    """Raises KeyError, TypeError, ValueError or AttributeError where it is not as the format says."""
-    agent = [step for step in value["steps"] if step.get("source") == "agent"]
+    """Steps that were copied from another trajectory are left out.
+
+    Raises KeyError, TypeError, ValueError or AttributeError where it is not as the format says.
+    """
+    steps = value["steps"]
+    agent = [step for step in steps if step.get("source") == "agent" and not step.get("is_copied_context")]
     return Trajectory("atif", tuple(_step(number, step) for number, step in enumerate(agent, 1)))
 
 

@@ -19,15 +19,22 @@ _KNOWN: Final = "an event log of ours, ATIF, mini-swe-agent, SWE-agent (.traj), 
 _UNLIKE: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
 
 
-def read_file(path: Path) -> Trajectory:
-    """Raises BadInput with one sentence when it cannot be read, or is no trajectory that is known."""
+def read_file(path: Path) -> tuple[Trajectory, ...]:
+    """The trajectories of a file: one, or of JSON lines with a trajectory each as many as there are.
+
+    Raises BadInput with one sentence when it cannot be read, or is no trajectory that is known.
+    """
     data = _bytes(path)
+    lines = [line for line in data.split(b"\n") if line.strip()]
     try:
-        return _whole(path, _json(data)) if (events := _events(data)) is None else own.read(events)
+        if (events := _events(lines)) is not None:
+            return (own.read(events),)
+        whole = _json(data)
+        values = [whole] if whole is not None else [_json(line) for line in lines]
+        return tuple(_trajectory(path, value) for value in values or [None])
     except _UNLIKE as unlike:
-        raise BadInput(
-            [f"{path} cannot be read as the trajectory that it begins as: {_why(unlike)}."]
-        ) from unlike
+        problem = f"{path} cannot be read as the trajectory that it begins as: {_why(unlike)}."
+        raise BadInput([problem]) from unlike
 
 
 def _bytes(path: Path) -> bytes:
@@ -41,9 +48,8 @@ def _bytes(path: Path) -> bytes:
     return data
 
 
-def _events(data: bytes) -> list[Event] | None:
+def _events(lines: list[bytes]) -> list[Event] | None:
     """The events of a log; None where the first line is none. Raises ValueError for a later one."""
-    lines = [line for line in data.split(b"\n") if line.strip()]
     try:
         Event.model_validate(json.loads(lines[0]))
     except (IndexError, ValueError, RecursionError):
@@ -52,14 +58,14 @@ def _events(data: bytes) -> list[Event] | None:
 
 
 def _json(data: bytes) -> Any:
-    """The value; of JSON lines the only one. None for what is no JSON."""
+    """The value; None for what is no JSON."""
     try:
         return json.loads(data)
     except (ValueError, RecursionError):
         return None
 
 
-def _whole(path: Path, value: Any) -> Trajectory:
+def _trajectory(path: Path, value: Any) -> Trajectory:
     for reader in _READERS:
         if reader.recognises(value):
             found: Trajectory = reader.read(value)

@@ -42,7 +42,6 @@ class RunStep:
     aside: Usage = field(default_factory=Usage)
     """Of calls that are no replies: opinions on a stream, and what a closed gate cut off."""
     format_errors: list[str] = field(default_factory=list)
-    repairs_failed: int = 0
     action: dict[str, Any] | None = None
     tool: str = ""
     """Empty where none was called."""
@@ -100,26 +99,40 @@ def fold(events: Iterable[Event]) -> Run:
     return run
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("a text is something else")
+    return value
+
+
 def _call_started(run: Run, event: Event) -> None:
     if not run.steps or run.steps[-1].number != event.data["step"]:
         run.steps.append(RunStep(int(event.data["step"]), event.time))
 
 
+def _current(run: Run, event: Event) -> RunStep:
+    """The last step; of events whose beginning is not there, one that begins here."""
+    if not run.steps:
+        run.steps.append(RunStep(int(event.data.get("step", 0)), event.time))
+    return run.steps[-1]
+
+
 def _aside(run: Run, event: Event) -> None:
     """A call without a reply: an opinion on a stream, or one that was closed behind the gate."""
-    run.steps[-1].aside = run.steps[-1].aside.plus(Usage.model_validate(event.data["usage"]))
+    step = _current(run, event)
+    step.aside = step.aside.plus(Usage.model_validate(event.data["usage"]))
 
 
 def _call_finished(run: Run, event: Event) -> None:
-    data, step = event.data, run.steps[-1]
+    data, step = event.data, _current(run, event)
     usage, window = Usage.model_validate(data["usage"]), data.get("window")
     step.replies.append(
         Reply(
             kind="repair" if step.replies else "step",
             time=event.time,
-            finish=data["finish"],
-            text=data["text"],
-            reasoning=data.get("reasoning") or "",
+            finish=_text(data["finish"]),
+            text=_text(data["text"]),
+            reasoning=_text(data.get("reasoning") or ""),
             tool_calls=tuple((str(name), str(arguments)) for name, arguments in data.get("tool_calls") or ()),
             repetition=tuple(data.get("repetition") or ()),
             usage=usage,
@@ -131,31 +144,31 @@ def _call_finished(run: Run, event: Event) -> None:
 
 
 def _format_error(run: Run, event: Event) -> None:
-    run.steps[-1].format_errors.append(event.data["reason"])
-    run.steps[-1].repairs_failed += event.data.get("kind") == "repair"
+    _current(run, event).format_errors.append(_text(event.data["reason"]))
 
 
 def _action(run: Run, event: Event) -> None:
-    run.steps[-1].action = {name: value for name, value in event.data.items() if name != "step"}
+    _current(run, event).action = {name: value for name, value in event.data.items() if name != "step"}
 
 
 def _dispatch(run: Run, event: Event) -> None:
-    step = run.steps[-1]
-    step.fingerprint, step.verdict = event.data["fingerprint"], event.data["doom_loop"]
+    step = _current(run, event)
+    step.fingerprint, step.verdict = _text(event.data["fingerprint"]), event.data["doom_loop"]
     _called(step, event.data)
 
 
 def _denied(run: Run, event: Event) -> None:
-    run.steps[-1].denied = event.data["reason"]
-    _called(run.steps[-1], event.data)
+    step = _current(run, event)
+    step.denied = _text(event.data["reason"])
+    _called(step, event.data)
 
 
 def _called(step: RunStep, data: dict[str, Any]) -> None:
-    step.tool, step.arguments = data.get("tool", "shell"), data["command"]
+    step.tool, step.arguments = _text(data.get("tool", "shell")), _text(data["command"])
 
 
 def _finished(run: Run, event: Event) -> None:
-    run.steps[-1].result = event.data
+    _current(run, event).result = event.data
 
 
 def _verify_finished(run: Run, event: Event) -> None:
@@ -166,15 +179,16 @@ def _verify_finished(run: Run, event: Event) -> None:
 
 
 def _signal(run: Run, event: Event) -> None:
-    run.steps[-1].signals.append(event.data)
+    _current(run, event).signals.append(event.data)
 
 
 def _observation(run: Run, event: Event) -> None:
-    run.steps[-1].told, run.steps[-1].told_at = event.data["text"], event.time
+    step = _current(run, event)
+    step.told, step.told_at = _text(event.data["text"]), event.time
 
 
 def _context_reset(run: Run, event: Event) -> None:
-    step = run.steps[-1]
+    step = _current(run, event)
     step.reset, step.told, step.told_at = event.data, event.data["text"], event.time
 
 

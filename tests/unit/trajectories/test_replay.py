@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -228,6 +229,42 @@ def test_a_file_that_is_too_large_is_not_taken_into_memory(tmp_path, monkeypatch
         reading.read_file(file)
 
 
+def test_a_file_of_many_trajectories_is_replayed_line_by_line(tmp_path, capsys):
+    file = tmp_path / "output.jsonl"
+    runs = [openhands(["one"] * times, "ls nowhere", "") for times in (1, 3)]
+    file.write_text("".join(f"{json.dumps(run)}\n" for run in runs))
+
+    assert main(["replay", str(file), "--json"]) == 0
+
+    files = json.loads(capsys.readouterr().out)["files"]
+    assert [(found["line"], found["steps"], bool(found["fired"])) for found in files] == [
+        (1, 1, False),
+        (2, 3, True),
+    ]
+
+
+def _damaged(value, rng):
+    """The value with some of it gone, and some of it something else."""
+    if rng.random() < 0.03:
+        return rng.choice([None, True, -1, 1e300, "", "\ud800", [], {}, [[]], {"text": 1}])
+    if isinstance(value, dict):
+        return {key: _damaged(item, rng) for key, item in value.items() if rng.random() > 0.01}
+    return [_damaged(item, rng) for item in value] if isinstance(value, list) else value
+
+
+@pytest.mark.parametrize("write", [atif, mini, mini_with_tools, swe_agent, openhands])
+def test_whatever_is_damaged_in_a_file_it_is_replayed_or_refused_with_one_sentence(tmp_path, write):
+    rng, file, ends = random.Random(5), tmp_path / "file", set()
+    for _ in range(100):
+        file.write_text(json.dumps(_damaged(write(["one", "two"], "ls", "none"), rng)))
+        try:
+            ends.add(bool([replay(trajectory) for trajectory in reading.read_file(file)]))
+        except BadInput as refused:
+            ends.add(len(refused.problems) == 1 and "one sentence")
+
+    assert ends == {True, "one sentence"}
+
+
 def test_people_read_a_table_without_anything_that_acts_on_their_terminal(tmp_path, capsys):
     file = tmp_path / "a\x1b[31m"
     file.write_text(json.dumps(swe_agent(["one"] * 3, "ls \x1b[2J\ud800", "\x1b]0;x\x07")))
@@ -246,7 +283,7 @@ STRONG = {"refuse", "cut", "reset", "stop"}
 @pytest.mark.skipif(not SAMPLES.is_dir(), reason="the collected trajectories are not here")
 def test_collected_trajectories_are_judged_as_their_labels_say():
     fired = {
-        file.name.partition(".")[0]: replay(reading.read_file(file))
+        file.name.partition(".")[0]: replay(reading.read_file(file)[0])
         for file in sorted(SAMPLES.glob("*.json"))
     }
 

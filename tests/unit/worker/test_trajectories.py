@@ -94,7 +94,7 @@ async def test_what_is_written_is_replayed_as_what_happened(run, tmp_path):
     for name, text in written.items():
         file = tmp_path / name
         file.write_text(text)
-        trajectory = reading.read_file(file)
+        [trajectory] = reading.read_file(file)
         assert trajectory.format == name
         fired[name] = {firing.detector for firing in replay(trajectory) if firing.measure != "none"}
 
@@ -110,3 +110,10 @@ async def test_our_own_log_is_replayed_with_its_fingerprints_and_resets(run):
     assert [call.end for call in calls] == ["failed", "failed", "refused", "ok"]
     assert all(call.state for call in calls)
     assert [step.number for step in trajectory.steps if step.cleared] == [5]
+
+
+async def test_a_log_whose_beginning_is_kept_elsewhere_is_folded_from_where_it_begins(run):
+    events = run.books.events
+
+    for begin in range(len(events) - 1):
+        assert fold(events[begin:]).steps[-1].kind == "submit"
