@@ -9,6 +9,7 @@ from typing import Final
 
 from zubble_queue.contracts.journal import COMMAND_CHARS, SUMMARY_CHARS, Category, JournalEntry
 from zubble_queue.contracts.sandbox import CommandResult
+from zubble_worker import buckets
 
 JOURNAL_FILE: Final = ".zubble/journal.json"
 """Inside the work tree; left out of snapshots and fingerprints."""
@@ -58,10 +59,17 @@ def to_file(entries: Sequence[JournalEntry]) -> bytes:
 
 
 def render(entries: Sequence[JournalEntry]) -> str:
-    """The journal for a fresh context, grouped by category; empty when there is nothing to tell."""
+    """The journal for a fresh context, grouped by category; empty when there is nothing to tell.
+
+    Of more than twenty the oldest are only counted, by what they were about (Z13).
+    """
     if not entries:
         return ""
     lines = [_HEADING]
+    old, entries = buckets.split(entries)
+    if old:
+        areas = ((buckets.bucket_of(item.command, item.result_summary), item.exit_code != 0) for item in old)
+        lines.append(f"EARLIER, ONLY COUNTED: {buckets.counted(areas)}")
     for category in ("diagnostic", "fix_attempt", "verification"):
         of_kind = [item for item in entries if item.category == category]
         if of_kind:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from zubble_worker import buckets
+
 _EVIDENCE_CHARS: Final = 120
 _STEP_CHARS: Final = 300
-_SHOWN_ABANDONED: Final = 5
+_CAUSE_CHARS: Final = 400
 
 
 @dataclass(slots=True)
@@ -17,6 +19,8 @@ class PlanStep:
     text: str
     evidence: str = ""
     """The last command for it that succeeded."""
+    failure: str = ""
+    """The last command for it that failed, and what it said; empty once one has succeeded."""
     done: bool = False
 
 
@@ -31,11 +35,18 @@ class PlanLedger:
     diverged: bool = False
 
     def plan(self, steps: list[str], *, cause: str = "") -> None:
-        """Take a plan; what was pending in the one before is abandoned, for the given cause."""
+        """Take a plan; what was pending and is not in it any more is abandoned, with the cause.
+
+        The cause is what the agent says, and what failed last. A step that stays keeps its state.
+        """
+        new = [text[:_STEP_CHARS] for text in steps]
+        old = {step.text: step for step in self.steps}
         self.abandoned += [
-            (step.text, cause or "the plan was revised") for step in self.steps if not step.done
+            (step.text, _cause(cause, step.failure))
+            for step in self.steps
+            if not step.done and step.text not in new
         ]
-        self.steps = [PlanStep(text[:_STEP_CHARS]) for text in steps]
+        self.steps = [old.pop(text) if text in old else PlanStep(text) for text in new]
 
     @property
     def expected(self) -> int | None:
@@ -65,7 +76,14 @@ class PlanLedger:
     def succeeded(self, step_id: int | None, command: str) -> None:
         """A command for a step ended with exit code 0."""
         if step_id is not None and 1 <= step_id <= len(self.steps):
-            self.steps[step_id - 1].evidence = f"`{command[:_EVIDENCE_CHARS]}` exited 0"
+            step = self.steps[step_id - 1]
+            step.evidence, step.failure = f"`{command[:_EVIDENCE_CHARS]}` exited 0", ""
+
+    def failed(self, step_id: int | None, command: str, how: str) -> None:
+        """A command for a step did not end with exit code 0; `how` is its end and what it said."""
+        if step_id is not None and 1 <= step_id <= len(self.steps):
+            said = " ".join(how.split())[:_EVIDENCE_CHARS]
+            self.steps[step_id - 1].failure = f"`{command[:_EVIDENCE_CHARS]}` {said}"
 
     def render(self) -> str:
         """PLAN, ABANDONED APPROACHES and CURRENT STATE, as the prompt shows them."""
@@ -77,10 +95,25 @@ class PlanLedger:
             lines.append("  none yet")
         if self.abandoned:
             lines.append("ABANDONED APPROACHES")
-            lines += [f"  - {what}: {why}" for what, why in self.abandoned[-_SHOWN_ABANDONED:]]
+            lines += self._abandoned()
         expected = self.expected
         lines.append("CURRENT STATE")
         lines.append(f"  next expected step: {expected if expected is not None else 'none'}")
         lines.append(f"  last action: {self.last_action}")
         lines.append(f"  divergence: {'yes' if self.diverged else 'no'}")
         return "\n".join(lines)
+
+    def _abandoned(self) -> list[str]:
+        """The last ones with their causes, by area where they have one; before them how many there were."""
+        old, last = buckets.split(self.abandoned)
+        counted = buckets.counted((buckets.bucket_of(what, why), False) for what, why in old)
+        lines = [f"  - {len(old)} earlier: {counted}"] if old else []
+        for what, why in last:
+            area = buckets.bucket_of(what, why)
+            lines.append(f"  - {'' if area == 'other' else f'[{area}] '}{what}: {why}")
+        return lines
+
+
+def _cause(said: str, failure: str) -> str:
+    parts = (said, f"last {failure}" if failure else "")
+    return "; ".join(filter(None, parts))[:_CAUSE_CHARS] or "the plan was revised"

@@ -143,6 +143,8 @@ class AgentLoop:
 
     async def _act(self, action: Action) -> Stopped | None:
         await self._record("action", step=self._talk.step, **action.model_dump(exclude_none=True))
+        if self._talk.warning:  # before anything is carried out (Z9)
+            await self._record("diverged", step=self._talk.step, text=self._talk.warning)
         match action.action:
             case "plan":
                 await self._observe("The plan is noted. Run the first step.")

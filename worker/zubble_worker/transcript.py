@@ -151,7 +151,10 @@ class Transcript:
         tool = data.get("tool", "shell")
         self._spend_time("wait" if tool == "wait" else "exec", data["seconds"])
         self.last_exit_code = data["exit_code"]
-        if data["exit_code"] == 0 and tool != "wait":  # a wait proves nothing
+        if data["exit_code"] != 0:
+            entry = data["journal"]
+            self.plan.failed(data.get("plan_step_id"), data["command"], _ended(data, entry["result_summary"]))
+        elif tool != "wait":  # a wait proves nothing
             self.plan.succeeded(data.get("plan_step_id"), data["command"])
         self.journal.append(JournalEntry.model_validate(data["journal"]))
 
@@ -189,6 +192,11 @@ class Transcript:
 
     def _spend_time(self, phase: str, seconds: float) -> None:
         self.seconds[phase] = self.seconds.get(phase, 0.0) + seconds
+
+
+def _ended(data: dict[str, Any], summary: str) -> str:
+    how = "timed out" if data["timed_out"] else f"exited {data['exit_code']}"
+    return f"{how}: {summary}" if summary and not data["timed_out"] else how
 
 
 def _droppable(message: Message) -> bool:

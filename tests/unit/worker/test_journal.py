@@ -82,3 +82,20 @@ def test_the_file_in_the_work_tree_is_json():
     entries = [journal.entry(1, "ls", result(b"\xff\xfe"), None, 1.0)]
 
     assert json.loads(journal.to_file(entries))[0]["command"] == "ls"
+
+
+@pytest.mark.parametrize("tried", [19, 20, 21, 25])
+def test_of_more_than_twenty_trials_the_oldest_are_only_counted(tried):
+    entries = [
+        journal.entry(step, f"df -h /disk{step}", result(b"", exit_code=step % 2), None, 1.0)
+        for step in range(1, tried + 1)
+    ]
+
+    text = journal.render(entries)
+
+    old = max(tried - 20, 0)
+    failed = f" ({(old + 1) // 2} failed)"
+    assert text.count("/disk") == min(tried, 20)
+    assert f"/disk{tried} " in text
+    assert (f"\nEARLIER, ONLY COUNTED: storage {old}{failed}\n" in text) is (old > 0)
+    assert ("EARLIER" in text) is (old > 0)

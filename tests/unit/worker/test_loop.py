@@ -218,6 +218,9 @@ async def test_leaving_the_plan_is_warned_about(drive):
 
     assert "step 1 (make the file) is still pending" in run.prompts[2]
     assert "divergence: yes" in run.prompts[2]
+    types = [event.type for event in run.books.events]
+    assert types.index("diverged") < types.index("dispatch"), "before the command runs"
+    assert types.count("command_finished") == 1, "a warning, not a block"
 
 
 async def test_a_question_is_answered_when_nobody_is_there(drive):
