@@ -79,7 +79,10 @@ class PodProvider:
             place, image_env = await making.make(spec, layout, self.options, keeper, made)
             channel = Channel(await place.first_line(), place.line)
             handle = place.name if spec.linger_seconds else None
-            return await SupervisedSandbox.begin(spec, _setup(spec, image_env), channel, release, handle)
+            setup = _setup(spec, image_env)
+            sandbox = await SupervisedSandbox.begin(spec, setup, channel, release, handle)
+            sandbox.renamed = partial(keeper.renamed, made.token)
+            return sandbox
         except BaseException as error:
             if channel is not None:
                 await channel.close()

@@ -13,11 +13,12 @@ from typing import Final
 
 import structlog
 
+from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.pods import leases, names
 from zubble_sandbox.pods.access import Access
 from zubble_sandbox.pods.api import Api, ApiError, Object
-from zubble_sandbox.pods.manifests import Owner, owner_reference
+from zubble_sandbox.pods.manifests import Owner, identity, owner_reference
 from zubble_sandbox.pods.options import PodOptions
 from zubble_sandbox.records import new_token
 
@@ -34,6 +35,7 @@ class Keeper:
         self._options = options
         self._loop = asyncio.get_running_loop()
         self._lease: Object | None = None
+        self._telling: set[asyncio.Task[None]] = set()
         self._pods: set[str] = set()
         """Ours that are open, or about to be."""
         self._acquiring = asyncio.Lock()
@@ -68,6 +70,12 @@ class Keeper:
     def closed(self, pod: str) -> None:
         """It is not ours, or no longer."""
         self._pods.discard(pod)
+
+    def renamed(self, pod: str, spec: SandboxSpec) -> None:
+        """Say in the cluster what a pod is for now; nobody waits for that."""
+        telling = asyncio.create_task(self._tell(pod, spec))
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
 
     async def adopt(self, pod: Object) -> None:
         """Make a pod ours that has outlived its worker, before its old Lease takes it along.
@@ -167,6 +175,12 @@ class Keeper:
                 _log.warning(
                     "the lease of the sandbox pods was not renewed", action="lease", error=str(error)
                 )
+
+    async def _tell(self, pod: str, spec: SandboxSpec) -> None:
+        try:
+            await (await self.api()).patch("pods", pod, {"metadata": identity(spec)})
+        except ApiError as error:
+            _log.warning("a pod has the labels it had", action="pod_renamed", pod=pod, error=str(error))
 
     async def _give_up_lease(self, api: Api) -> None:
         async with self._acquiring:

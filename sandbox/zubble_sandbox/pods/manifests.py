@@ -161,25 +161,38 @@ def owner_reference(owner: Owner) -> Manifest:
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": owner.lease, "uid": owner.uid}
 
 
-def _metadata(spec: SandboxSpec, options: PodOptions, owner: Owner, ticket: Ticket) -> Manifest:
+def identity(spec: SandboxSpec) -> Manifest:
+    """The labels and annotations that say what a sandbox is for; they change when it is handed over."""
     task, attempt = names.task_and_attempt(spec.name)
     return {
-        "name": ticket.token,
-        "namespace": options.namespace,
         "labels": {
-            **_labels("sandbox", owner),
-            names.NETWORK: spec.network,
             names.TASK: names.label_value(task),
             names.ATTEMPT: names.label_value(attempt),
             names.WORKER: names.label_value(spec.owner),
-            names.TOKEN: ticket.token,
-            names.EXPIRES: str(ticket.expires),
         },
         "annotations": {
             names.NAME_NOTE: spec.name,
             names.OWNER_NOTE: spec.owner,
             names.LINGER_NOTE: str(math.ceil(spec.linger_seconds)),
             names.SPEC_NOTE: notes.note(spec),
+        },
+    }
+
+
+def _metadata(spec: SandboxSpec, options: PodOptions, owner: Owner, ticket: Ticket) -> Manifest:
+    told = identity(spec)
+    return {
+        "name": ticket.token,
+        "namespace": options.namespace,
+        "labels": {
+            **_labels("sandbox", owner),
+            **told["labels"],
+            names.NETWORK: spec.network,
+            names.TOKEN: ticket.token,
+            names.EXPIRES: str(ticket.expires),
+        },
+        "annotations": {
+            **told["annotations"],
             names.SECRET_NOTE: ticket.secret,
             "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         },

@@ -79,6 +79,8 @@ class Container:
         options += ["--ro-bind", str(self._folder.parent / "image"), "/held"]
         for mount in self._spec["volumeMounts"]:
             volume = str(self._folder / mount["name"])
+            if (parent := Path(mount["mountPath"]).parent) != Path("/"):
+                options += ["--perms", "0755", "--dir", str(parent)]
             options += ["--ro-bind" if mount.get("readOnly") else "--bind", volume, mount["mountPath"]]
         options += ["--seccomp", str(seccomp_fd)]
         options += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", self._spec["workingDir"], "--"]

@@ -211,6 +211,15 @@ async def test_requests_that_fail_in_passing_are_sent_again_and_others_are_told(
     assert not cluster.objects["pods"]
 
 
+async def test_a_sandbox_that_is_handed_over_is_labelled_anew(cluster, provider):
+    sandbox = await provider.open(replace(SPEC, name="warm-1"))
+    await sandbox.hand_over(SPEC)
+    [pod] = cluster.objects["pods"].values()
+    await until(lambda: names.label(pod, names.TASK) == "1-task-0123abcd")
+    assert (names.label(pod, names.ATTEMPT), names.note(pod, names.NAME_NOTE)) == ("2", SPEC.name)
+    await sandbox.destroy()
+
+
 async def test_an_opening_that_is_cancelled_leaves_nothing(cluster, provider):
     for seconds in (0.0, 0.05, 0.15, 0.3):
         opening = asyncio.create_task(provider.open(SPEC))
