@@ -19,7 +19,8 @@ def replay(
 ) -> int:
     """Run all detectors over stored trajectories: what they would have said, and at which step.
 
-    Reads event logs of ours, ATIF, mini-swe-agent, SWE-agent (.traj) and OpenHands; the content tells which.
+    Reads event logs of ours, ATIF, mini-swe-agent, SWE-agent (.traj), OpenHands and bare lists
+    of tool calls; the content tells which.
     Exits with 2 when a file cannot be read; the others are replayed.
 
     \b

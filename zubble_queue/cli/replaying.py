@@ -47,7 +47,8 @@ def _values(trajectory: Trajectory, firings: Sequence[Any]) -> dict[str, Any]:
 
 
 def _say(file: Mapping[str, Any], report: Report) -> None:
-    what = "nothing fired" if not file["fired"] else f"{len(file['fired'])} times a detector fired"
+    times = len(file["fired"])
+    what = "nothing fired" if not times else f"detectors fired {'once' if times == 1 else f'{times} times'}"
     where = f"{file['path']}:{file['line']}" if "line" in file else file["path"]
     report.say(f"{plain(where)}: {file['format']}, {file['steps']} steps, {what}")
     if file["fired"]:

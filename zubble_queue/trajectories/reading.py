@@ -9,13 +9,20 @@ from typing import Any, Final
 
 from zubble_queue.contracts.event import Event
 from zubble_queue.errors import BadInput
-from zubble_queue.trajectories import atif_reader, mini_reader, openhands_reader, own, swe_agent_reader
+from zubble_queue.trajectories import (
+    atif_reader,
+    calls_reader,
+    mini_reader,
+    openhands_reader,
+    own,
+    swe_agent_reader,
+)
 from zubble_queue.trajectories.steps import Trajectory
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """The largest file that is read; one is in memory at a time."""
 _READERS: Final[tuple[ModuleType, ...]] = (atif_reader, swe_agent_reader, openhands_reader, mini_reader)
-_KNOWN: Final = "an event log of ours, ATIF, mini-swe-agent, SWE-agent (.traj), OpenHands"
+_KNOWN: Final = "an event log of ours, ATIF, mini-swe-agent, SWE-agent (.traj), OpenHands, tool calls"
 _UNLIKE: Final = (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError)
 
 
@@ -31,6 +38,8 @@ def read_file(path: Path) -> tuple[Trajectory, ...]:
             return (own.read(events),)
         whole = _json(data)
         values = [whole] if whole is not None else [_json(line) for line in lines]
+        if values and calls_reader.recognises(values[0]):
+            return (calls_reader.read(values),)
         return tuple(_trajectory(path, value) for value in values or [None])
     except _UNLIKE as unlike:
         problem = f"{path} cannot be read as the trajectory that it begins as: {_why(unlike)}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-Format = Literal["zubble", "atif", "mini-swe-agent", "swe-agent", "openhands"]
+Format = Literal["zubble", "atif", "mini-swe-agent", "swe-agent", "openhands", "calls"]
 End = Literal["ok", "failed", "timeout", "refused", "denied", "infra", "none"]
 
 

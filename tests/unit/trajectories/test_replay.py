@@ -229,6 +229,24 @@ def test_a_file_that_is_too_large_is_not_taken_into_memory(tmp_path, monkeypatch
         reading.read_file(file)
 
 
+def test_bare_tool_calls_are_a_trajectory_too(tmp_path):
+    file = tmp_path / "calls.jsonl"
+    rows = [
+        {"tool": "bash", "args": {"command": "make"}, "exit_code": 2, "output": f"line {at}"} for at in (1, 2)
+    ]
+    rows.append({"tool": "edit", "args": {"path": "a"}})
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+    [trajectory] = reading.read_file(file)
+
+    calls = [step.calls[0] for step in trajectory.steps]
+    assert [(call.tool, call.arguments, call.end) for call in calls] == [
+        ("shell", "make", "failed"),
+        ("shell", "make", "failed"),
+        ("edit", '{"path": "a"}', "ok"),
+    ]
+
+
 def test_a_file_of_many_trajectories_is_replayed_line_by_line(tmp_path, capsys):
     file = tmp_path / "output.jsonl"
     runs = [openhands(["one"] * times, "ls nowhere", "") for times in (1, 3)]
@@ -287,6 +305,7 @@ def test_collected_trajectories_are_judged_as_their_labels_say():
         for file in sorted(SAMPLES.glob("*.json"))
     }
 
+    assert set(fired) >= HEALTHY
     assert {name for name in HEALTHY if fired[name]} == set()
     cycle = [firing for firing in fired["swe_agent_ctf_eps"] if firing.detector == "tool-cycle"]
     assert [(firing.step, firing.measure) for firing in cycle] == [(12, "refuse"), (13, "refuse")]
@@ -296,3 +315,15 @@ def test_collected_trajectories_are_judged_as_their_labels_say():
         for firing in fired["harbor_terminus2_hello-world-invalid-json"]
     ] == [(1, "format-errors", "repair")]
     assert not {firing.measure for firing in fired["swe_agent_pydicom-1458"]} & STRONG
+
+
+@pytest.mark.skipif(not SAMPLES.is_dir(), reason="the collected trajectories are not here")
+def test_two_hundred_successful_echoes_are_seen_though_nothing_failed():
+    [trajectory] = reading.read_file(SAMPLES.parent / "degenerate" / "agent_asylum_case001_calls.jsonl")
+
+    found = replay(trajectory)
+
+    cycle = [firing.step for firing in found if firing.detector == "tool-cycle"]
+    stalled = [firing.step for firing in found if firing.detector == "no-progress"]
+    assert (cycle[0], stalled[0] < 15) == (18, True)
+    assert {firing.detector for firing in found} & {"no-success", "error-cascade", "churn"} == set()
