@@ -125,9 +125,10 @@ def detect(
 
     found = registry.load("service", "detect")(file, profile)
     for fired in found["fired"]:
+        period = "" if fired["period"] is None else f", period {fired['period']}"
         report.say(
-            f"threshold {fired['threshold']} at token {fired['token']}, period {fired['period']}, "
-            f"{plain(str(fired['channel']))}"
+            f"threshold {fired['threshold']} at token {fired['token']}{period}, {plain(str(fired['channel']))}: "
+            f"{plain(str(fired['action']))}, by {plain(str(fired['by']))}"
         )
     report.say(f"{found['tokens']} tokens, {len(found['fired'])} thresholds reached ({found['profile']}).")
     report.result(found)
