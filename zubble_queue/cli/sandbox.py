@@ -127,8 +127,8 @@ def detect(
     for fired in found["fired"]:
         period = "" if fired["period"] is None else f", period {fired['period']}"
         report.say(
-            f"threshold {fired['threshold']} at token {fired['token']}{period}, {plain(str(fired['channel']))}: "
-            f"{plain(str(fired['action']))}, by {plain(str(fired['by']))}"
+            f"threshold {fired['threshold']} at token {fired['token']}{period}, "
+            f"{plain(str(fired['channel']))}: {plain(str(fired['action']))}, by {plain(str(fired['by']))}"
         )
     report.say(f"{found['tokens']} tokens, {len(found['fired'])} thresholds reached ({found['profile']}).")
     report.result(found)
