@@ -22,7 +22,7 @@ def acted_on(events: Sequence[Event]) -> list[Event]:
 def interruption(events: Sequence[Event]) -> str:
     """What the agent must know about a command it has seen no result of; empty where there is none."""
     last = events[_last_step(events) :]
-    command = next((event.data["command"] for event in last if _runs(event)), None)
+    command = next((_call(event) for event in last if _runs(event)), None)
     if command is None or any(event.type == "observation" for event in last):
         return ""
     ended = next((event.data for event in last if event.type == "command_finished"), None)
@@ -35,6 +35,11 @@ def _last_step(events: Sequence[Event]) -> int:
     """Where the last step begins, its repairs included; the end where there was none."""
     calls = [(at, event.data["step"]) for at, event in enumerate(events) if event.type == "call_started"]
     return min((at for at, step in calls if step == calls[-1][1]), default=len(events))
+
+
+def _call(event: Event) -> str:
+    tool, command = event.data.get("tool", "shell"), event.data["command"]
+    return str(command) if tool == "shell" else f"{tool} {command}"
 
 
 def _runs(event: Event) -> bool:
