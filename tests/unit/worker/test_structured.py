@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
 
 from zubble_queue.contracts.envelope import SandboxRequest
@@ -113,11 +114,20 @@ def test_only_allowed_tools_are_offered_and_in_the_schema():
     assert '"action": "run"' not in files.system_prompt()
     assert set(PROTOCOL.schema["properties"]["action"]["enum"]) == {"plan", "run", "report", "submit", "ask"}
     assert "arguments" not in PROTOCOL.schema["properties"]
-    assert "run" not in files.schema["properties"]["action"]["enum"]
-    assert files.schema["properties"]["tool"]["anyOf"][0]["enum"] == ["read", "edit"]
+    for turn in (
+        {"action": "run", "command": "ls"},
+        {"action": "tool", "tool": "write", "arguments": {"path": "a", "content": ""}},
+        {"action": "tool", "tool": "read", "arguments": {"file": "a"}},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(turn, files.schema)
+    jsonschema.validate({"action": "tool", "tool": "read", "arguments": {"path": "a"}}, files.schema)
 
 
 def test_each_tool_takes_what_the_model_is_told():
+    schema = Structured(envelope(tools=("shell", *SHAPES), test_command="true")).schema
     for tool, shape in SHAPES.items():
-        assert isinstance(arguments.parse(tool, json.loads(shape)), arguments.KINDS[tool])
+        given = json.loads(shape)
+        assert isinstance(arguments.parse(tool, given), arguments.KINDS[tool])
+        jsonschema.validate({"action": "tool", "tool": tool, "arguments": given}, schema)
     assert set(SHAPES) == set(ACTUATORS) - {"shell"}

@@ -11,6 +11,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_worker.actuators.arguments import KINDS
 from zubble_worker.protocols.base import Action, NotUnderstood, opening, tools_of
 from zubble_worker.protocols.tools import SHAPES
 
@@ -45,6 +46,8 @@ class Structured:
         properties = schema["properties"]
         if self._tools:
             properties["tool"]["anyOf"][0]["enum"] = list(self._tools)
+            shapes = [KINDS[tool].model_json_schema() for tool in self._tools]
+            properties["arguments"] = {"anyOf": [*shapes, {"type": "null"}], "default": None}
         else:
             del properties["tool"], properties["arguments"]
         absent = {"tool"} if not self._tools else set()
