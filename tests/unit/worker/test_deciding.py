@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -176,3 +177,10 @@ async def test_a_step_is_observed_from_its_dispatch_and_succeeds_by_its_result_a
     assert data["command_finished"]["exit_code"] == 1
     assert run.transcript.last_exit_code == 1
     assert "exit code 1" in data["observation"]["text"]
+
+
+def test_the_policy_that_the_document_shows_works():
+    document = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "policies.md"
+    shown = document.read_text().partition("```python\n")[2].partition("```")[0]
+
+    exec(compile(shown, str(document), "exec"), {"__name__": "shown"})
