@@ -24,6 +24,9 @@ RUN python3 -m venv /opt/zubble \
     && if ls /wheelhouse/*.whl >/dev/null 2>&1; then offline="--no-index --find-links /wheelhouse"; fi \
     && /opt/zubble/bin/pip install --no-cache-dir --no-compile ${offline:-} -c /wheelhouse/requirements-ci.txt \
         "/src[${EXTRAS}]" ${EXTRA_PACKAGES} \
+    && ln -s /opt/zubble/lib/python3*/site-packages/zubble_sandbox/bin/zubble-box-"$(uname -m)" \
+        /opt/zubble/bin/zubble-box \
+    && test -x /opt/zubble/bin/zubble-box \
     && /opt/zubble/bin/zubble --help >/dev/null
 
 FROM ${BASE_IMAGE}

@@ -95,7 +95,8 @@ def sentence(origins: Mapping[str, str], loc: Sequence[int | str], message: str)
     if text == "Extra inputs are not permitted":
         text = "there is no such setting"
     below = (origin for known, origin in origins.items() if known.startswith(f"{name}."))
-    where = origins.get(whole) or next(below, "settings")
+    around = (origin for known, origin in origins.items() if whole.startswith(f"{known}."))
+    where = origins.get(whole) or next(below, None) or next(around, "settings")
     return f"{where}: {name}: {text[:1].lower()}{text[1:]}."
 
 

@@ -98,10 +98,12 @@ class Keeper:
         await api.patch("pods", name, {"metadata": metadata})
 
     async def remove(self, pod: str) -> None:
-        """Delete a pod of ours; what cannot be deleted now is left to the sweep, here and elsewhere."""
+        """Delete a pod of ours, and with the last one the Lease; what cannot be is left to a sweep."""
         self._pods.discard(pod)
         try:
-            await (await self.api()).delete("pods", pod)
+            api = await self.api()
+            await api.delete("pods", pod)
+            await self._give_up_lease(api)
         except ApiError as error:
             _log.warning("a sandbox pod was left behind", action="pod_left", pod=pod, error=str(error))
 
@@ -129,8 +131,7 @@ class Keeper:
         for name, seconds in abandoned.items():
             if seconds and name not in spared:
                 await api.delete("leases", name, held[name]["metadata"]["uid"])
-        if not self._pods:
-            await self._give_up_lease(api)
+        await self._give_up_lease(api)
         return sum(deleted)
 
     async def close(self) -> None:
@@ -183,6 +184,7 @@ class Keeper:
             _log.warning("a pod has the labels it had", action="pod_renamed", pod=pod, error=str(error))
 
     async def _give_up_lease(self, api: Api) -> None:
+        """Unless something is open."""
         async with self._acquiring:
             if self._lease is not None and not self._pods:
                 lease, self._lease = self._lease["metadata"], None

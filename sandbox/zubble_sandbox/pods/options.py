@@ -55,8 +55,8 @@ class PodOptions(SandboxOptions):
     box_image: str | None = None
     """An image that holds the supervisor and `sh`, such as the worker's own. When None the supervisor is
     sent into the task's image, whose `sh` is then trusted until the first command."""
-    box_path: str = Field(default="/usr/local/bin/zubble-box", pattern=r"^/\S+$")
-    """Where the supervisor is in the box image."""
+    box_path: str = Field(default="/opt/zubble/bin/zubble-box", pattern=r"^/\S+$")
+    """Where the supervisor is in the box image; the default is right for an image of this project."""
     runtime_class: str | None = None
     """A RuntimeClass with a kernel of its own, such as gvisor or kata; sandboxes then count as `kernel`."""
     user_namespaces: bool = False
@@ -70,7 +70,7 @@ class PodOptions(SandboxOptions):
     """Where the work tree lies. On disk its size is kept by eviction only, some time after it was passed."""
     uid_base: int = Field(default=1_000_000_000, ge=1, le=LAST_UID)
     """First of the uids that pods run as. Each gets one of its own: the kernel counts processes by uid."""
-    uid_count: int = Field(default=65_536, ge=1, le=LAST_UID)
+    uid_count: int = Field(default=65_536, ge=1, le=LAST_UID, validate_default=True)
     require_network_policy: bool = True
     """Refuse to work where a canary pod finds that the deny-all policy is not enforced."""
     canary_address: str | None = Field(default=None, pattern=r"^[^\s:/]+:[0-9]{1,5}$")

@@ -123,8 +123,8 @@ async def test_a_worker_holds_one_lease_and_gives_it_up_when_nothing_is_open(clu
     assert len(cluster.objects["pods"]) == 2
     await one.destroy()
     await other.destroy()
-    assert await provider.reap() == 0
     assert cluster.objects == {"pods": {}, "leases": {}}
+    assert await provider.reap() == 0
 
 
 async def test_what_a_dead_worker_of_this_machine_left_is_swept_at_once(cluster, make_provider):
