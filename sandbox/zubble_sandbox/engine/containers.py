@@ -30,8 +30,8 @@ PROGRAM_MODE: Final = 0o111
 """Executable, not readable: the kernel keeps such a process from being traced, from its first instruction."""
 FILE_MODE: Final = 0o555
 """Also of the supervisor where a runtime is named: gVisor's loader reads it with the sandbox's own rights."""
-OWN_PIDS: Final = 4
-"""The supervisor, the relay, the one that takes its place, and one to spare."""
+OWN_PIDS: Final = 1
+"""The relay; the supervisor counts as one of the task's, as in every backend."""
 
 _OWN_BYTES: Final = 32 * MIB
 """For the same, and for the kernel's accounting."""

@@ -71,7 +71,7 @@ def test_an_image_decides_neither_user_nor_program_nor_health_check():
 def test_limits_are_those_of_the_spec_with_room_for_full_file_systems():
     host = config(replace(SPEC, pids=50, cpus=1.5))["HostConfig"]
     assert host["Memory"] == host["MemorySwap"] == (512 + 100 + 2 * 10 + 32) * MIB
-    assert (host["PidsLimit"], host["NanoCpus"]) == (54, 1_500_000_000)
+    assert (host["PidsLimit"], host["NanoCpus"]) == (51, 1_500_000_000)
     assert "size=104857600," in host["Tmpfs"]["/work"]
     assert "NanoCpus" not in config()["HostConfig"]
     assert config(options=DockerOptions(cpus=2))["HostConfig"]["NanoCpus"] == 2_000_000_000
