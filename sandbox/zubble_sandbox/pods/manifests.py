@@ -140,22 +140,6 @@ def canary_pod(name: str, network: str, script: str, *, options: PodOptions, own
     }
 
 
-def deny_all_policy(namespace: str) -> Manifest:
-    """No traffic to or from any pod of ours that is not `open`."""
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": {"name": "zubble-sandbox-deny-all", "namespace": namespace},
-        "spec": {
-            "podSelector": {
-                "matchLabels": {names.MANAGED_BY: names.MANAGER},
-                "matchExpressions": [{"key": names.NETWORK, "operator": "NotIn", "values": ["open"]}],
-            },
-            "policyTypes": ["Ingress", "Egress"],
-        },
-    }
-
-
 def owner_reference(owner: Owner) -> Manifest:
     """In the same namespace: one from another counts as absent, and its pod is collected."""
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "name": owner.lease, "uid": owner.uid}

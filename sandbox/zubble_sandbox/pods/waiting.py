@@ -84,11 +84,6 @@ def exit_code(pod: Object) -> int | None:
     return None
 
 
-def image_ids(pod: Object) -> Iterator[str]:
-    """What the node says it runs."""
-    yield from (str(status["imageID"]) for status in _statuses(pod) if status.get("imageID"))
-
-
 def fate(pod: Object | None) -> str:
     """What became of a pod whose sandbox is gone, as the end of a sentence."""
     if pod is None:

@@ -18,6 +18,7 @@ from tests.integration.pods.containers import Container, kill_child, new_ground
 from tests.integration.pods.streams import Faults, Stream
 
 NAMESPACE = "sandboxes"
+_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 REACHED, NOT_REACHED = 0, 10
 """What a canary's exit code says."""
 
@@ -33,6 +34,8 @@ class OneProcessCluster:
         self.objects: dict[str, dict[str, dict]] = {"pods": {}, "leases": {}}
         self.faults = Faults()
         self.requests: list[tuple[str, str]] = []
+        self.verbs: set[tuple[str, str]] = set()
+        """What a Role must allow for the requests so far."""
         self.failures: list[tuple[str, str, int]] = []
         """(method, collection, status) to answer with, once each."""
         self.streams = 0
@@ -105,6 +108,8 @@ class OneProcessCluster:
     def _begin(self, request):
         collection = request.match_info["collection"]
         self.requests.append((request.method, collection))
+        verb = "list" if request.method == "GET" and "name" not in request.match_info else request.method
+        self.verbs.add((_VERBS.get(verb, verb), collection))
         assert request.headers["Authorization"] == "Bearer a-token"
         for failure in self.failures:
             if failure[:2] == (request.method, collection):
@@ -236,7 +241,7 @@ class OneProcessCluster:
 
     async def _exec(self, request):
         name, container = request.match_info["name"], request.query["container"]
-        self.requests.append(("EXEC", "pods"))
+        self.verbs.add(("get", "pods/exec"))
         if self.faults.refusals:
             return _refused(self.faults.refusals.pop(0))
         running = self._containers.get(f"{name}/{container}")

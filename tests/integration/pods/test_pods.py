@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 
 from zubble_queue.contracts.sandbox import MIB, SandboxSpec, shell
 from zubble_queue.errors import SandboxUnavailable
@@ -34,6 +37,12 @@ def a_pod(cluster, lease, name="zubble-old", **notes):
     metadata = {"name": name, "uid": f"uid-of-{name}", "labels": labels, "ownerReferences": [owner]}
     metadata["annotations"] = {names.OWNER_NOTE: "worker-9", names.LINGER_NOTE: "0", **notes}
     cluster.objects["pods"][name] = {"kind": "Pod", "metadata": metadata, "status": {"phase": "Running"}}
+
+
+def documented_rules():
+    guide = Path(__file__).parents[3] / "docs/how-to/pods.md"
+    manifests = yaml.safe_load_all(re.findall(r"```yaml\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)[0])
+    return next(each["rules"] for each in manifests if each["kind"] == "Role")
 
 
 async def until(condition):
@@ -218,6 +227,22 @@ async def test_a_sandbox_that_is_handed_over_is_labelled_anew(cluster, provider)
     await until(lambda: names.label(pod, names.TASK) == "1-task-0123abcd")
     assert (names.label(pod, names.ATTEMPT), names.note(pod, names.NAME_NOTE)) == ("2", SPEC.name)
     await sandbox.destroy()
+
+
+async def test_the_rights_in_the_documentation_are_the_calls_that_are_made(
+    cluster, make_provider, monkeypatch
+):
+    monkeypatch.setattr(leases, "RENEW_SECONDS", 0.05)
+    provider = make_provider()
+    sandbox = await provider.open(replace(SPEC, linger_seconds=60.0))
+    a_pod(cluster, a_lease(cluster, seconds_ago=1_000))
+    await until(lambda: ("update", "leases") in cluster.verbs)
+    await provider.reap()
+    with pytest.raises(SandboxUnavailable, match="its worker is alive"):
+        await make_provider().attach(sandbox.handle)
+    await sandbox.destroy()
+    allowed = {(verb, rule["resources"][0]) for rule in documented_rules() for verb in rule["verbs"]}
+    assert allowed == cluster.verbs | {("create", "pods/exec")}
 
 
 async def test_an_opening_that_is_cancelled_leaves_nothing(cluster, provider):

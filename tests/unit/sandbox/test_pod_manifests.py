@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import yaml
 
 from zubble_queue.contracts.sandbox import MIB, SandboxSpec
 from zubble_queue.errors import JobError
@@ -27,6 +30,13 @@ SPEC = SandboxSpec(
     max_life_seconds=1_000.5,
     readonly_files={"/verify/check.py": b"x" * 10_000},
 )
+
+
+def what_an_administrator_makes():
+    """As the documentation shows it."""
+    guide = Path(__file__).parents[3] / "docs/how-to/pods.md"
+    [block] = re.findall(r"```yaml\n(.*?)```", guide.read_text("utf-8"), re.DOTALL)
+    return list(yaml.safe_load_all(block))
 
 
 def rendered(spec=SPEC, **options):
@@ -206,20 +216,25 @@ def test_the_schema_of_kubernetes_accepts_every_object(version):
         rendered(),
         rendered(box_image=IMAGE, runtime_class="gvisor", work_medium="disk", node_selector={"a": "b"}),
         manifests.canary_pod("canary", "none", canary.script("1.2.3.4:443"), options=options, owner=OWNER),
-        manifests.deny_all_policy("zubble-sandboxes"),
+        *what_an_administrator_makes(),
         leases.manifest("zubble-lease", "zubble-sandboxes", datetime.now(UTC)),
     ):
         kubernetes_validate.validate(manifest, version, strict=True)  # an unknown kind raises as well
 
 
 def test_the_policy_selects_every_sandbox_that_is_not_open():
-    spec = manifests.deny_all_policy("zubble-sandboxes")["spec"]
+    [policy] = [each for each in what_an_administrator_makes() if each["kind"] == "NetworkPolicy"]
+    spec = policy["spec"]
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert not {"ingress", "egress"} & set(spec)
     labels = rendered()["metadata"]["labels"]
     assert spec["podSelector"]["matchLabels"].items() <= labels.items()
     [expression] = spec["podSelector"]["matchExpressions"]
-    assert labels[expression["key"]] not in expression["values"]
+    assert (expression["key"], expression["operator"]) == (names.NETWORK, "NotIn")
+    assert labels[names.NETWORK] not in expression["values"]
+    assert (
+        rendered(replace(SPEC, network="open"))["metadata"]["labels"][names.NETWORK] in expression["values"]
+    )
 
 
 @pytest.mark.parametrize(
