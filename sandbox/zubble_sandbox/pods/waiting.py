@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from zubble_queue.errors import SandboxUnavailable
@@ -32,38 +32,35 @@ async def started(api: Api, name: str, container: str, seconds: float) -> Object
     Raises:
         SandboxUnavailable: it has failed, was deleted, or took too long; the sentence says which and why.
     """
-    pause, pod = _FIRST_PAUSE_SECONDS, {}
-    try:
-        async with asyncio.timeout(seconds):
-            while True:
-                pod = await api.get("pods", name)
-                if running(pod, container):
-                    return pod
-                if (why := _why_never(pod)) is not None:
-                    raise SandboxUnavailable(f"The pod {name} did not start: {why}.")
-                await asyncio.sleep(pause)
-                pause = min(pause * _GROWTH, _LAST_PAUSE_SECONDS)
-    except TimeoutError:
-        why = _why_waiting(pod) or "nothing was said about why"
-        raise SandboxUnavailable(f"The pod {name} did not start within {seconds:g} seconds: {why}.") from None
+    return await _awaited(api, name, seconds, lambda pod: running(pod, container), _why_never)
 
 
 async def ended(api: Api, name: str, seconds: float) -> Object:
     """The pod once all its containers have ended. Raises SandboxUnavailable as `started` does."""
+    return await _awaited(api, name, seconds, _is_over, _why_stuck)
+
+
+async def _awaited(
+    api: Api,
+    name: str,
+    seconds: float,
+    reached: Callable[[Object], bool],
+    why_never: Callable[[Object], str | None],
+) -> Object:
     pause, pod = _FIRST_PAUSE_SECONDS, {}
     try:
         async with asyncio.timeout(seconds):
             while True:
                 pod = await api.get("pods", name)
-                if pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}:
+                if reached(pod):
                     return pod
-                if (why := _why_stuck(pod)) is not None:
-                    raise SandboxUnavailable(f"The pod {name} did not start: {why}.")
+                if (why := why_never(pod)) is not None:
+                    raise SandboxUnavailable(f"The pod {name} cannot do its work: {why}.")
                 await asyncio.sleep(pause)
                 pause = min(pause * _GROWTH, _LAST_PAUSE_SECONDS)
     except TimeoutError:
-        why = _why_waiting(pod) or "it still runs"
-        raise SandboxUnavailable(f"The pod {name} did not end within {seconds:g} seconds: {why}.") from None
+        why = _why_waiting(pod) or "nothing was said about why"
+        raise SandboxUnavailable(f"The pod {name} was not ready after {seconds:g} seconds: {why}.") from None
 
 
 def running(pod: Object, container: str) -> bool:
@@ -108,11 +105,12 @@ def fate(pod: Object | None) -> str:
     return f"its pod is {status.get('phase', 'in no known phase')}"
 
 
+def _is_over(pod: Object) -> bool:
+    return pod.get("status", {}).get("phase") in {"Succeeded", "Failed"}
+
+
 def _why_never(pod: Object) -> str | None:
-    if pod.get("metadata", {}).get("deletionTimestamp") or pod.get("status", {}).get("phase") in {
-        "Failed",
-        "Succeeded",
-    }:
+    if pod.get("metadata", {}).get("deletionTimestamp") or _is_over(pod):
         return fate(pod)
     return _why_stuck(pod)
 
