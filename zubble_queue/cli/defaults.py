@@ -13,6 +13,7 @@ from zubble_queue.cli import models
 from zubble_queue.contracts.envelope import (
     ATTACHED,
     MOST_STEPS,
+    MOST_STOPS,
     MOST_TURN_SECS,
     POOL_PATTERN,
     Guard,
@@ -46,6 +47,7 @@ def task_defaults(
     budget: LoopBudget,
     level: str | None = None,
     temperature: float | None = None,
+    stop: Sequence[str] = (),
     sandbox: str | None = None,
     container: str | None = None,
     min_strength: str | None = None,
@@ -70,6 +72,7 @@ def task_defaults(
     problems = [
         *_problems(batch, model, level, temperature, memory),
         *_protocol_problems(protocol),
+        *_stop_problems(stop),
         *_name_problems("--tenant", tenant),
         *_pool_problems(pool),
         *_strength_problems(min_strength),
@@ -86,6 +89,7 @@ def task_defaults(
         model=model,
         level=level or "off",  # type: ignore[arg-type]  # checked above
         temperature=temperature or 0.0,
+        stop=tuple(dict.fromkeys(sequence.replace("\\n", "\n") for sequence in stop)),
         budget=budget,
         sandbox=sandbox_request(sandbox, network, allow_hosts, container=container).model_copy(
             update={"min_strength": min_strength or "none"}
@@ -202,6 +206,13 @@ def _problems(
 def _name_problems(flag: str, name: str) -> Iterator[str]:
     if not re.fullmatch(BATCH_NAME_PATTERN, name):
         yield f"{flag} must be 1 to 100 letters, digits, dots, dashes or underscores, no sign first."
+
+
+def _stop_problems(stop: Sequence[str]) -> Iterator[str]:
+    if len(stop) > MOST_STOPS:
+        yield f"--stop-sequences can be given at most {MOST_STOPS} times."
+    if any(not 1 <= len(sequence) <= 100 for sequence in stop):
+        yield "--stop-sequences must have 1 to 100 characters each."
 
 
 def _cap_problems(flag: str, cap: int | None, most: int) -> Iterator[str]:

@@ -6,7 +6,8 @@ import errno
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import typer
@@ -15,6 +16,9 @@ from zubble_queue.cli.report import Exit, Report
 from zubble_queue.errors import BadInput, InfraError, LeaseLost, ZubbleError
 
 ALIASES: Final = {"--env": "--sandbox", "--backend": "--sandbox", "--env-container": "--container"}
+_MANY: Final = "--stop-sequences"
+_JOURNAL: Final = "--journal"
+_JOURNAL_FILE: Final = ".zubble/journal.json"
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 UsageError: Final[Any] = typer.BadParameter.__mro__[1]
 """click's, wherever this version of typer keeps it."""
@@ -71,8 +75,23 @@ def _options(arguments: Sequence[str]) -> Sequence[str]:
 
 
 def _without_aliases(arguments: Sequence[str]) -> list[str]:
+    """In the words of the commands; several values after one option become as many options."""
     ours = _options(arguments)
-    return [_unaliased(argument) for argument in ours] + list(arguments[len(ours) :])
+    return [*_spread([_unaliased(argument) for argument in ours]), *arguments[len(ours) :]]
+
+
+def _spread(arguments: Sequence[str]) -> Iterator[str]:
+    many = False
+    for argument, following in pairwise((*arguments, "--")):
+        if argument == _JOURNAL and following.startswith("--"):
+            yield f"{_JOURNAL}={_JOURNAL_FILE}"
+        elif argument == _MANY and not following.startswith("--"):
+            many = True
+        elif many and not argument.startswith("--"):
+            yield f"{_MANY}={argument}"
+        else:
+            many = False
+            yield argument
 
 
 def _unaliased(argument: str) -> str:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def endpoint_model(name: str, endpoint: str, price: str | None, api_key_env: str | None) -> ModelConfig:
-    """The model that --endpoint, --price and --api-key-env describe.
+    """The model that --endpoint, --price and --api-key-env describe; on this machine it is free by default.
 
     Raises:
         BadInput: One sentence per flag that cannot be used; an unknown price is one of them.
@@ -26,16 +26,17 @@ def endpoint_model(name: str, endpoint: str, price: str | None, api_key_env: str
     from zubble_queue.formats.lines import sentences
 
     flags = {"base_url": "--endpoint", "api_key_env": "--api-key-env", "price": "--price"}
-    table = {"base_url": endpoint, "api_key_env": api_key_env, "price": _price(price)}
+    table = {"base_url": endpoint, "api_key_env": api_key_env}
     try:
-        return ModelConfig.model_validate(table).named(name)
+        found = ModelConfig.model_validate(table | {"price": "free" if price is None else _price(price)})
     except ValidationError as invalid:
         raise BadInput(sentences(invalid, renamed=flags)) from invalid
-
-
-def _price(text: str | None) -> object:
-    if text is None:
+    if price is None and not found.is_loopback:
         raise BadInput(["--endpoint needs --price: free, or IN/OUT in US dollars per million tokens."])
+    return found.named(name)
+
+
+def _price(text: str) -> object:
     if text == "free":
         return text
     found = re.fullmatch(r"(\d+(?:\.\d+)?)/(\d+(?:\.\d+)?)", text)

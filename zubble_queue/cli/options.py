@@ -54,6 +54,14 @@ Level = Annotated[
     str | None, typer.Option("--level", metavar="off|low|medium|xhigh", help="Thinking level of the model.")
 ]
 Temperature = Annotated[float | None, typer.Option("--temperature", help="0 to 2; 0 where it is left out.")]
+StopSequences = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stop-sequences",
+        metavar="TEXT...",
+        help="Ends a reply of the text protocol; several after each other, or repeated.",
+    ),
+]
 Memory = Annotated[
     str | None,
     typer.Option(
@@ -137,7 +145,11 @@ ApiKeyEnv = Annotated[
 ]
 Price = Annotated[
     str | None,
-    typer.Option("--price", metavar="free|IN/OUT", help="US dollars per million tokens, as in 3/15."),
+    typer.Option(
+        "--price",
+        metavar="free|IN/OUT",
+        help="US dollars per million tokens, as in 3/15; free by default on this machine.",
+    ),
 ]
 Weight = Annotated[
     float | None, typer.Option("--weight", help="Share of the slots against other batches; 1 by default.")

@@ -24,10 +24,16 @@ def run(
     ] = None,
     source_id: Annotated[str | None, typer.Option("--id", help="Which task of the file.")] = None,
     task: Annotated[
-        str | None, typer.Option("--task", metavar="TEXT", help="Without a file: what is to be done.")
+        str | None,
+        typer.Option("--task", metavar="TEXT|FILE.md", help="Without a task file: what is to be done."),
     ] = None,
     verify: Annotated[
-        str | None, typer.Option("--verify", metavar="CMD", help="With --task: exits with 0 when it is done.")
+        str | None,
+        typer.Option(
+            "--verify",
+            metavar="CMD",
+            help="With --task: exits with 0 when it is done. Without it only a report is asked for.",
+        ),
     ] = None,
     inputs: Annotated[
         list[Path] | None,
@@ -45,12 +51,23 @@ def run(
     protocol: options.Protocol = None,
     level: options.Level = None,
     temperature: options.Temperature = None,
+    stop_sequences: options.StopSequences = None,
     sandbox: options.Sandbox = None,
     container: options.Container = None,
     min_strength: options.MinStrength = None,
     network: options.Network = None,
     allow_host: options.AllowHost = None,
     memory: options.Memory = "both",
+    memory_dir: Annotated[
+        Path | None,
+        typer.Option("--memory-dir", metavar="DIR", help="Bring memory from here, and leave it here."),
+    ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            "--journal", metavar="FILE", help="Write what was tried; .zubble/journal.json without FILE."
+        ),
+    ] = None,
     endpoint: options.Endpoint = None,
     price: options.Price = None,
     api_key_env: options.ApiKeyEnv = None,
@@ -65,6 +82,8 @@ def run(
     Examples:
       zubble run --task "Write hello.py that prints hello" --verify "python3 hello.py | grep -qx hello" \\
           --model qwen --endpoint http://127.0.0.1:8000/v1 --price free
+      zubble run --task "Repair nginx" --verify "curl -fs localhost" --env docker --env-container web-1 \\
+          --protocol repair --endpoint http://127.0.0.1:8000/v1 --model qwen --level xhigh --minutes 15
       zubble run HumanEval.jsonl.gz --id HumanEval/3 --model small --minutes 5 --work-tree tree.tar
     """
     report = Report("run", as_json=as_json)
@@ -84,6 +103,7 @@ def run(
             budget=budget,
             level=level,
             temperature=temperature,
+            stop=stop_sequences or (),
             sandbox=sandbox,
             container=container,
             min_strength=min_strength,
@@ -104,5 +124,7 @@ def run(
         inputs=inputs or (),
         endpoint=defaults.endpoint(model, endpoint, price, api_key_env),
         work_tree=work_tree,
+        memory_dir=memory_dir,
+        journal=journal,
     )
     return asyncio.run(running.run(order, report))

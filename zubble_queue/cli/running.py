@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import ValidationError
 
@@ -19,9 +20,11 @@ from zubble_queue.cli import models, needs, networks, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.logs import log_to_stderr
 from zubble_queue.cli.machine import check_endpoints, check_sandboxes
+from zubble_queue.cli.memory_folder import MemoryFolder
 from zubble_queue.cli.report import Exit, Report
-from zubble_queue.cli.tasks import follow_task, task_lines
+from zubble_queue.cli.tasks import events_of, follow_task, task_lines
 from zubble_queue.cli.waiting import stopped_by_signals
+from zubble_queue.contracts.envelope import ATTACHED, TaskEnvelope
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.record import BatchInfo, TaskState, TaskView
 from zubble_queue.contracts.submission import Parcel, Submission, TaskDefaults
@@ -34,6 +37,13 @@ from zubble_queue.formats.task_line import Builder, TaskLine
 if TYPE_CHECKING:
     from zubble_queue.contracts.model_config import ModelConfig
     from zubble_queue.settings import Settings
+
+
+_REPORT: Final = "report.md"
+_REPORT_ASKED: Final = f"It is done, and {_REPORT} says what was done and how that was checked."
+_REPORT_ONLY: Final = (
+    f"No --verify: a claim of done is accepted once {_REPORT} is there; nothing judges the work."
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,8 @@ class Order:
     inputs: Sequence[Path]
     endpoint: ModelConfig | None
     work_tree: Path | None
+    memory_dir: Path | None = None
+    journal: Path | None = None
 
 
 def batch_name() -> str:
@@ -60,6 +72,11 @@ async def run(order: Order, report: Report) -> Exit:
     """Raises OperatorError before anything is created, InfraError when the machinery fails three times."""
     log_to_stderr(quiet=True)
     parcel = _parcel(order)
+    if order.file is None and order.verify is None:
+        report.note(_REPORT_ONLY)
+    kept = MemoryFolder(order.memory_dir, parcel.envelope.task_type) if order.memory_dir else None
+    if kept:
+        kept.entries()
     known = dict(order.settings.models)
     if order.endpoint is not None:
         known[order.defaults.model] = order.endpoint
@@ -68,16 +85,37 @@ async def run(order: Order, report: Report) -> Exit:
     if problems := models.unpriced({parcel.envelope.model}, known):
         raise BadInput(problems.values())
     backend = parcel.envelope.sandbox.backend
-    await check_sandboxes(order.settings, networks.sandboxes([parcel.envelope]))
+    settings = _granting(order, parcel.envelope)
+    await check_sandboxes(settings, networks.sandboxes([parcel.envelope]))
     await check_endpoints({parcel.envelope.model: known[parcel.envelope.model]})
-    async with installation(order.settings, start=True) as place:
+    async with installation(settings, start=True) as place:
         used = {parcel.envelope.model: known[parcel.envelope.model]}
+        if kept:
+            await kept.bring(place.store)
         view = await _to_its_end(place, _narrowed(place.settings, backend, used), parcel, report)
         await _keep_work_tree(order, place, view)
+        await _keep_journal(order, place, view)
+        if kept:
+            await kept.take(place.store)
     for line in task_lines(view, "", []):
         report.say(line)
     report.result(views.task_values(view))
     return _code(view)
+
+
+def _granting(order: Order, envelope: TaskEnvelope) -> Settings:
+    """Whoever names a container on the command line lets this run, and no other, work in it."""
+    container = envelope.sandbox.container
+    if container is None or container != order.defaults.sandbox.container:
+        return order.settings
+    table = dict(order.settings.sandboxes.get(ATTACHED, {}))
+    table["allow"] = (*table.get("allow", ()), container)
+    sandboxes = MappingProxyType({**order.settings.sandboxes, ATTACHED: MappingProxyType(table)})
+    worker = order.settings.worker
+    allowed = tuple(dict.fromkeys((*worker.sandboxes, ATTACHED)))
+    return order.settings.model_copy(
+        update={"sandboxes": sandboxes, "worker": worker.model_copy(update={"sandboxes": allowed})}
+    )
 
 
 def _narrowed(settings: Settings, backend: str, used: dict[str, ModelConfig]) -> Settings:
@@ -142,6 +180,16 @@ async def _keep_work_tree(order: Order, place: Installation, view: TaskView) -> 
         order.work_tree.write_bytes(await place.artifacts.aget(ref))
 
 
+async def _keep_journal(order: Order, place: Installation, view: TaskView) -> None:
+    if order.journal is None:
+        return
+    tried = [
+        event.data["journal"] async for event in events_of(place, view, 0) if event.type == "command_finished"
+    ]
+    order.journal.parent.mkdir(parents=True, exist_ok=True)
+    order.journal.write_text(json.dumps(tried, ensure_ascii=False, indent=1))
+
+
 def _code(view: TaskView) -> Exit:
     outcome = view.outcome or ""
     if outcome == "verified":
@@ -155,11 +203,9 @@ def _code(view: TaskView) -> Exit:
 
 def _parcel(order: Order) -> Parcel:
     if (order.file is None) == (order.task is None):
-        raise BadInput(["Give either a task file, or --task with --verify."])
+        raise BadInput(["Give either a task file, or --task."])
     if order.file is not None:
         return _chosen(order, order.file)
-    if order.verify is None:
-        raise BadInput(["--task needs --verify: the command that exits with 0 when the task is done."])
     return _described(order)
 
 
@@ -175,12 +221,13 @@ def _chosen(order: Order, file: Path) -> Parcel:
 
 def _described(order: Order) -> Parcel:
     """The task of --task, --verify and --input."""
-    problems = Problems(Path("--task"))
+    problems, text = Problems(Path("--task")), _text(order.task or "")
     values: dict[str, Any] = {
         "id": "run",
-        "description": (order.task or "")[:500],
-        "instructions": (order.task or "") if len(order.task or "") > 500 else "",
-        "verify": {"command": order.verify},
+        "description": text[:500],
+        "instructions": text if len(text) > 500 else "",
+        "verify": {"command": order.verify or f"test -s {_REPORT}"},
+        **({"success_criteria": _REPORT_ASKED} if order.verify is None else {}),
         "files": {path.name: _file(path) for path in order.inputs},
     }
     try:
@@ -190,6 +237,16 @@ def _described(order: Order) -> Parcel:
     parcels = Builder(order.defaults, problems).add(1, task)
     problems.raise_any()
     return parcels[0]
+
+
+def _text(task: str) -> str:
+    """What is to be done, also where a file of text says it."""
+    if not task.endswith((".md", ".txt")) or "\n" in task:
+        return task
+    try:
+        return Path(task).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as unreadable:
+        raise BadInput([f"--task: {task} cannot be read as text."]) from unreadable
 
 
 def _file(path: Path) -> dict[str, Any]:

@@ -46,6 +46,8 @@ Replies = Literal["structured", "text"]
 ProtocolName = Literal["structured", "text", "repair", "swe", "custom"]
 VerifyLocation = Literal["copy", "environment"]
 MOST_STEPS: Final = 10_000
+MOST_STOPS: Final = 16
+StopSequence = Annotated[str, Field(min_length=1, max_length=100)]
 MOST_TURN_SECS: Final = 86_400
 Guard = Literal[
     "tool-cycle",
@@ -221,6 +223,8 @@ class TaskEnvelope(BaseModel):
     level: Level = "off"
     """Thinking level; decides max tokens per call (Z23)."""
     temperature: float = Field(default=0.0, ge=0.0, le=2.0)
+    stop: Annotated[tuple[StopSequence, ...], Strict(strict=False), Field(max_length=MOST_STOPS)] = ()
+    """Where replies are text these end one, before the protocol's own; JSON would be cut by them (C15)."""
     sandbox: SandboxRequest = Field(default_factory=SandboxRequest)
     verify: VerifySpec = Field(default_factory=VerifySpec)
     test_command: str | None = Field(default=None, min_length=1, max_length=1_000)

@@ -27,6 +27,7 @@ class TaskDefaults:
     model: str
     level: Level = "off"
     temperature: float = 0.0
+    stop: tuple[str, ...] = ()
     budget: LoopBudget = field(default_factory=LoopBudget)
     sandbox: SandboxRequest = field(default_factory=SandboxRequest)
     network_said: bool = False

@@ -231,6 +231,7 @@ class Builder:
             "model": task.model or defaults.model,
             "level": task.level or defaults.level,
             "temperature": defaults.temperature if task.temperature is None else task.temperature,
+            "stop": defaults.stop,
             "protocol": task.protocol or defaults.protocol,
             "test_command": task.test_command,
             "verify_each_step": task.verify_each_step,

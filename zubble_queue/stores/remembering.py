@@ -1,8 +1,10 @@
-"""Memory across runs, by task type; runs are added to it by their seal, and only there."""
+"""Memory across runs, by task type; runs are added to it by their seal, or brought from a folder."""
 
 from __future__ import annotations
 
-from zubble_queue.contracts.memory import MemoryEntry, MemoryView, namespace
+from collections.abc import Iterable
+
+from zubble_queue.contracts.memory import MEMORY_ENTRIES, MemoryEntry, MemoryView, namespace
 from zubble_queue.errors import UnknownName
 from zubble_queue.stores.reading import NAMES_SHOWN, Reading
 
@@ -41,6 +43,17 @@ class Remembering(Reading):
             known = [view.task_type for view in await self.memories()]
             raise UnknownName("task type", task_type, known[:NAMES_SHOWN])
         return entries
+
+    async def remember(self, task_type: str, entries: Iterable[MemoryEntry]) -> int:
+        """Add entries of a task type that are not there yet, oldest first; returns how many were added."""
+        known = {entry.entry_id for entry in await self.load_facts(namespace(task_type))}
+        new = sorted(
+            (entry for entry in entries if entry.entry_id not in known), key=lambda entry: entry.time
+        )[-MEMORY_ENTRIES:]
+        if new:
+            texts = (entry.model_dump_json() for entry in new)
+            await self._run("remember", task_type, MEMORY_ENTRIES, *texts)
+        return len(new)
 
     async def forget(self, task_type: str, task: str | None = None) -> int:
         """Drop what is remembered of a task type, or only what came from one task.

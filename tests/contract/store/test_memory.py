@@ -149,3 +149,28 @@ async def test_a_type_whose_memory_has_run_out_leaves_the_list_with_the_next_sea
     await seal_one(world, "b")
 
     assert await world.admin.zrange(world.keys.memories, 0, -1) == ["bugs"]
+
+
+async def test_what_is_brought_from_elsewhere_is_added_once_and_bounded(world):
+    brought = [
+        MemoryEntry(
+            task_type="task",
+            batch="elsewhere",
+            task_id=f"{number}-one-0123abcd",
+            source_id="one",
+            repeat=1,
+            round=1,
+            model="m",
+            outcome="verified",
+            time=float(number),
+        )
+        for number in range(MEMORY_ENTRIES + 5)
+    ]
+
+    assert await world.store.remember("task", brought[:2]) == 2
+    assert await world.store.remember("task", brought[:2]) == 0
+    await world.store.remember("task", reversed(brought))
+
+    kept = await world.store.load_facts("memory:task")
+    assert kept == brought[-MEMORY_ENTRIES:]
+    assert [view.task_type for view in await world.store.memories()] == ["task"]

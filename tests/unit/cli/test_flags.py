@@ -55,7 +55,7 @@ def folder(tmp_path, monkeypatch):
         (["--format", "xml"], "Unknown format 'xml'; known: envelopes, harbor, humaneval."),
         (["--label", "x"], "--label must be NAME=VALUE, not 'x'."),
         (["--price", "free"], "--price and --api-key-env describe an --endpoint"),
-        (["--endpoint", "http://127.0.0.1:1/v1"], "--endpoint needs --price"),
+        (["--endpoint", "http://llm.example/v1"], "--endpoint needs --price"),
         (["--endpoint", "http://127.0.0.1:1/v1", "--price", "cheap"], "--price must be free or IN/OUT"),
         (["--endpoint", "ftp://x", "--price", "free"], "--endpoint: base_url must be an http or https URL"),
         (
@@ -88,9 +88,14 @@ def test_a_wrong_flag_is_one_sentence(folder, clean_environment, capsys, flags, 
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        (["run", "--model", "mock"], "Give either a task file, or --task with --verify."),
-        (["run", "tasks.jsonl", "--task", "x", "--model", "mock"], "Give either a task file, or --task with"),
-        (["run", "--task", "x", "--model", "mock"], "--task needs --verify"),
+        (["run", "--model", "mock"], "Give either a task file, or --task."),
+        (["run", "tasks.jsonl", "--task", "x", "--model", "mock"], "Give either a task file, or --task."),
+        (["run", "--task", "none.md", "--model", "mock"], "--task: none.md cannot be read as text."),
+        (
+            ["run", "--task", "x", "--model", "mock", "--stop-sequences", "x" * 101],
+            "--stop-sequences must have 1 to 100 characters each.",
+        ),
+        (["run", "--task", "x", "--model", "mock", "--stop-sequences"], "Option '--stop-sequences' requires"),
         (["run", "tasks.jsonl", "--id", "b", "--model", "mock"], "Unknown task 'b'; known: a."),
         (
             ["run", "--task", "x", "--verify", "true", "--input", "none", "--model", "mock"],

@@ -21,6 +21,8 @@ _TOOL: Final = "tool"
 _REASONING_CHARS: Final = 1_000
 _REASON_CHARS: Final = 300
 _BULLET: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+")
+_STOPS: Final = ("\nUser:", "\nHuman:", "\nAssistant:", "\nSystem:")
+"""At the start of a line only: elsewhere they are what is talked about (C15)."""
 _SPEAKER: Final = re.compile(r"^(User|Human|Assistant|System)\s*:")
 
 
@@ -29,12 +31,11 @@ class Text:
 
     name = "text"
     schema: dict[str, Any] | None = None
-    stops: tuple[str, ...] = ("\nUser:", "\nHuman:", "\nAssistant:", "\nSystem:")
-    """At the start of a line only: elsewhere they are what is talked about (C15)."""
     format_error_limit = 3
 
     def __init__(self, envelope: TaskEnvelope) -> None:
         self._envelope, self._tools = envelope, tools_of(envelope)
+        self.stops = tuple(dict.fromkeys((*envelope.stop, *_STOPS)))
         self._shell = "shell" in envelope.task.allowed_tools
 
     def system_prompt(self) -> str:
