@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import secrets
 import signal
 import subprocess
@@ -256,7 +257,7 @@ async def test_many_in_a_row_and_many_at_once_leave_nothing(provider, host):
             "processes": host.descendants(os.getpid()),
             "zombies": sum(is_zombie(pid) for pid in host.descendants(os.getpid())),
             "descriptors": len(list(Path("/proc/self/fd").iterdir())),
-            "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
+            "mounts": own_mounts(),
             "threads": threading.active_count(),
             "records": [record for record in Records(runtime_dir()) if record.worker_pid == os.getpid()],
             "groups": own_groups(provider),
@@ -272,6 +273,12 @@ async def test_many_in_a_row_and_many_at_once_leave_nothing(provider, host):
     )
     assert [result.exit_code for result in results] == [3] * AT_ONCE
     assert state() == before
+
+
+def own_mounts():
+    """Mount points of sandboxes in the host's view; what engines and networks beside us mount is theirs."""
+    points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    return [point for point in points if not re.search(r"docker|containerd|netns|zubble-engine", point)]
 
 
 def own_groups(provider):
