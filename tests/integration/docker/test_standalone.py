@@ -1,8 +1,11 @@
-"""One repair without a queue, in a real container: attached, report file, verified there."""
+"""One repair in a real container, alone and by `zubble run`: attached, report file, verified there."""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -40,7 +43,7 @@ def broken(docker_engine, monkeypatch):
         command=[
             "/bin/sh",
             "-c",
-            "mkdir -p /tmp /root /etc; echo port=0 > /etc/app.conf; while :; do sleep 1000; done",
+            "mkdir -p /tmp /root /work /etc; echo port=0 > /etc/app.conf; while :; do sleep 1000; done",
         ],
         host_config=client.create_host_config(network_mode="none"),
     )
@@ -71,3 +74,18 @@ def test_a_container_is_repaired_in_place_with_a_report_and_verified_there(broke
 
     assert (text, nothing) == ("The port was wrong.", None)
     assert (perf["stop"], perf["verified"], perf["iterations"]) == ("submitted", True, 6)
+
+
+def test_naming_a_container_on_the_command_line_is_enough_to_work_in_it(broken, url, tmp_path):
+    line = [
+        *(sys.executable, "-m", "zubble_queue.cli", "--home", str(tmp_path / "home"), "run"),
+        *("--endpoint", url, "--model", "m", "--task", "The app does not listen.", "--protocol", "repair"),
+        *("--env", "docker", "--env-container", broken, "--level", "xhigh", "--minutes", "2", "--json"),
+        *("--verify", "grep -qx port=80 /etc/app.conf"),
+    ]
+
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100)
+
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    assert (said["outcome"], said["ending"]["isolation"]) == ("verified", f"attached {broken}")
