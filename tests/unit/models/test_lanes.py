@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import ssl
 import subprocess
+import sys
+import time
 
 import pytest
 
@@ -33,6 +36,43 @@ async def test_a_connection_the_endpoint_closed_meanwhile_is_replaced(make_model
         for connection in tuple(endpoint._server.connections):
             connection.reset()
         assert (await ask(model)).text == "a"
+
+
+@pytest.fixture
+def endpoint_elsewhere(tmp_path):
+    """The URL of one in another process: it goes on while ours stands still."""
+    turn = {"text": "word " * 40, "delay_seconds": 0.02, "token_seconds": 0.002, "tokens_per_event": 4}
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"rules": [{"turns": [turn]}]}))
+    command = [sys.executable, "-m", "zubble_queue.cli", "mock-endpoint", "--script", str(script), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as running:
+        yield json.loads(running.stdout.readline())["url"]
+        running.terminate()
+
+
+async def test_after_a_call_that_was_cancelled_at_any_moment_the_next_one_is_made(
+    make_model, ask, endpoint_elsewhere
+):
+    """Our process stands still; then answer, timeout and cancellation are all there, some turns apart."""
+    hung = []
+    for turns in (*range(7), *range(7)):
+        model = make_model(endpoint_elsewhere, idle_timeout_seconds=0.05, connect_timeout_seconds=600)
+        cancelled = asyncio.create_task(ask(model))
+        await asyncio.sleep(0.015)
+        time.sleep(0.1)  # noqa: ASYNC251 - that is the point
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.gather(cancelled, return_exceptions=True)
+        following = asyncio.create_task(ask(model))
+        await asyncio.wait({following}, timeout=20)
+        if not following.done():
+            hung.append(turns)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        await model.aclose()
+
+    assert hung == []
 
 
 @pytest.fixture

@@ -7,10 +7,13 @@ open call has a client, and therefore a pool, of its own.
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import httpx
+
+from zubble_worker.models.failure import TryFailed
 
 if TYPE_CHECKING:
     import ssl
@@ -35,15 +38,27 @@ class Lanes:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[httpx.AsyncClient]:
-        """A client that nobody else uses meanwhile."""
+        """A client that nobody else uses meanwhile.
+
+        One whose call was cancelled or whose connection failed is not used again: httpx may never give its
+        only connection back, and the next call would wait for that until its deadline.
+        """
         lane = self._idle.pop() if self._idle else self._make()
         try:
             yield lane
-        finally:
-            if len(self._idle) < _IDLE_LANES:
-                self._idle.append(lane)
-            else:
-                await lane.aclose()
+        except TryFailed:  # the endpoint has answered
+            await self._keep(lane)
+            raise
+        except BaseException:
+            await asyncio.shield(lane.aclose())
+            raise
+        await self._keep(lane)
+
+    async def _keep(self, lane: httpx.AsyncClient) -> None:
+        if len(self._idle) < _IDLE_LANES:
+            self._idle.append(lane)
+        else:
+            await lane.aclose()
 
     async def aclose(self) -> None:
         """Close the clients that wait; those in use are closed when they come back."""

@@ -219,7 +219,8 @@ def _call_header(options: CallOptions) -> dict[str, str]:
 
 def _timeout(config: ModelConfig) -> httpx.Timeout:
     idle = config.idle_timeout_seconds
-    return httpx.Timeout(connect=config.connect_timeout_seconds, read=idle, write=idle, pool=None)
+    connect = config.connect_timeout_seconds
+    return httpx.Timeout(connect=connect, read=idle, write=idle, pool=connect)
 
 
 def _events(parser: SseParser, data: bytes, assembly: Assembly) -> list[bytes]:
