@@ -109,6 +109,7 @@ FAULTS: Final[Mapping[str, Fault[Baseline]]] = {
     "killed_in_claim": worker_faults.killed,
     "killed_in_seal": worker_faults.killed,
     "worker_stopped": worker_faults.stopped,
+    "worker_dozed": worker_faults.dozed,
     "stopped_before_call": worker_faults.stopped,
     "short_grace": worker_faults.short_grace,
     "clocks_apart": worker_faults.clocks_apart,

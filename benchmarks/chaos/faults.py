@@ -14,6 +14,7 @@ FAULTS: Final[dict[str, Fault[Site]]] = {
     "killed_in_claim": worker_faults.killed_in_claim,
     "killed_in_seal": worker_faults.killed_in_seal,
     "worker_stopped": worker_faults.stopped,
+    "worker_dozed": worker_faults.dozed,
     "stopped_before_call": worker_faults.stopped_before_call,
     "short_grace": worker_faults.short_grace,
     "clocks_apart": worker_faults.clocks_apart,

@@ -17,7 +17,9 @@ from benchmarks.chaos.place import NoTarget, Place
 P = TypeVar("P", bound=Place)
 Fault = Callable[[P], Awaitable[str]]
 
-ASIDE: Final = frozenset({"worker_stopped", "stopped_before_call", "short_grace", "clocks_apart"})
+ASIDE: Final = frozenset(
+    {"worker_stopped", "worker_dozed", "stopped_before_call", "short_grace", "clocks_apart"}
+)
 """Kinds that take their time while other faults go on."""
 _PATIENCE_LEASES: Final = 10
 _PATIENCE_SECONDS: Final = 90.0

@@ -12,6 +12,7 @@ MATRIX: Final[dict[str, int]] = {
     "killed_in_claim": 2,
     "killed_in_seal": 2,
     "worker_stopped": 2,
+    "worker_dozed": 1,
     "stopped_before_call": 1,
     "short_grace": 1,
     "clocks_apart": 1,

@@ -13,6 +13,8 @@ from benchmarks.chaos.site import Site
 from benchmarks.chaos.tap import Side, Trap, sha_of
 
 STOPPED_LEASES: Final = 1.5
+DOZED_LEASES: Final = 0.85
+"""Longer than an attempt goes on without a renewal, shorter than its lease."""
 SKEW_SECONDS: Final = 600
 _TRAP_LEASES: Final = 4
 _CALL: Final = b'"type":"call_started"'
@@ -41,7 +43,15 @@ async def stopped(site: Place) -> str:
     """SIGSTOP for longer than a lease, then SIGCONT."""
     worker = await _busy_one(site)
     worker.send(signal.SIGSTOP)
-    await _asleep(site, worker, "worker_stopped")
+    await _asleep(site, worker, "worker_stopped", STOPPED_LEASES)
+    return f"worker at place {worker.place}"
+
+
+async def dozed(site: Place) -> str:
+    """SIGSTOP for most of a lease: whoever wakes up holds it still, and has to find out first."""
+    worker = await _busy_one(site)
+    worker.send(signal.SIGSTOP)
+    await _asleep(site, worker, "worker_dozed", DOZED_LEASES)
     return f"worker at place {worker.place}"
 
 
@@ -57,7 +67,7 @@ async def stopped_before_call(site: Site) -> str:
         raise NoTarget("no call was announced through the tap within four leases")
     trap.released.set()
     worker = site.crew.by_pid(trap.caught)
-    await _asleep(site, worker, "stopped_before_call")
+    await _asleep(site, worker, "stopped_before_call", STOPPED_LEASES)
     return f"worker at place {worker.place}"
 
 
@@ -96,12 +106,12 @@ async def _killed_in(site: Site, script: str, kind: str) -> str:
     return f"{script} withheld" if side == "request" else f"{script} done, its answer withheld"
 
 
-async def _asleep(site: Place, worker: Worker, kind: str) -> None:
+async def _asleep(site: Place, worker: Worker, kind: str, leases: float) -> None:
     """Let a stopped worker sleep, and wake it up."""
     began = time.time()
     worker.held = True
     try:
-        await asyncio.sleep(STOPPED_LEASES * site.lease)
+        await asyncio.sleep(leases * site.lease)
     finally:
         worker.send(signal.SIGCONT)
         site.crew.attacks.append(Attack(kind, worker.pid, began, time.time()))
