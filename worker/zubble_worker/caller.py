@@ -26,6 +26,7 @@ from zubble_queue.errors import BudgetExceededError, ModelUnavailable
 from zubble_worker import view
 from zubble_worker.contact import Gate
 from zubble_worker.deciding import Deciding
+from zubble_worker.hearing import Hearing
 from zubble_worker.observers.ladder import Ladder, ladder_for
 from zubble_worker.observers.repetition import StreamGuard
 from zubble_worker.opinions import Opinions
@@ -34,8 +35,6 @@ from zubble_worker.transcript import Transcript
 
 _BROKEN_STREAMS: Final = 3
 """So many streams in a row that break after their start are the provider's failure."""
-_PROVIDER_FACTOR: Final = 2
-"""Providers count up to twice the detector's words and signs."""
 _RESTART_TEMPERATURE: Final = 0.7
 """At least; at temperature 0 another seed changes nothing (C1)."""
 _SAFE_SHARE: Final = 0.8
@@ -111,7 +110,7 @@ class Caller:
             options = replace(options, seed=self._calls, temperature=warmer)
         call_id = self._new_id(step)
         name = f"{self._talk.job.envelope.task_id}.{call_id}"
-        options = replace(options, call_id=name, admission=self._admission)
+        options = replace(options, call_id=name)
         options = await self._reserved(call_id, messages, options)
         await self._record(
             "call_started",
@@ -123,16 +122,18 @@ class Caller:
         )
         opinions = self._opinions(step, call_id)
         guard = StreamGuard(_without_burst(self._ladder) if restarted else self._ladder, opinions.ask)
+        heard = Hearing(guard, self._admission, tokens_per_second=self._talk.tokens_per_second)
+        options = replace(options, admission=heard.admission)
         usage = Usage()
         try:
             async with opinions:
-                reply = await self._gate.unless_shut(self._model.query(messages, options, guard))
-            usage = reply.usage if reply else self._estimate(messages, options, guard)
+                reply = await self._gate.unless_shut(self._model.query(messages, options, heard))
+            usage = reply.usage if reply else self._estimate(messages, options, heard)
         except ModelUnavailable as failed:
             usage = failed.usage or Usage()
             raise
         except asyncio.CancelledError:
-            usage = self._estimate(messages, options, guard)
+            usage = self._estimate(messages, options, heard)
             raise
         finally:
             await asyncio.shield(self._settle(call_id, usage))
@@ -191,10 +192,11 @@ class Caller:
         if seconds := await self._books.parked():
             await self._record("parked", call_id=call_id, seconds=seconds)
 
-    def _estimate(self, messages: Sequence[Message], options: CallOptions, guard: StreamGuard) -> Usage:
-        """What a call that was cancelled has cost at most, from what was sent and what had come."""
-        prompt = estimate_prompt_tokens(messages)
-        completion = min(_PROVIDER_FACTOR * guard.tokens, options.max_tokens)
+    def _estimate(self, messages: Sequence[Message], options: CallOptions, heard: Hearing) -> Usage:
+        """What a call that was cancelled has cost at most, from what was sent and what can have come."""
+        heard.give_up()
+        prompt = heard.tries * estimate_prompt_tokens(messages)
+        completion = min(heard.completion_tokens, heard.tries * options.max_tokens)
         return Usage(
             calls=1,
             estimated_calls=1,
