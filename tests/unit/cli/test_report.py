@@ -178,7 +178,17 @@ COMMANDS = {
     *("batch submit", "batch watch", "budget set", "budget show", "config show", "detect", "dispatcher"),
     *("doctor", "memory forget", "memory ls", "memory show", "mock-endpoint", "replay", "run"),
     *("sandbox exec", "sandbox ls", "sandbox pull", "sandbox rm"),
-    *("task cancel", "task files", "task ls", "task patch", "task show", "task tail", "task trace", "up", "worker"),
+    *(
+        "task cancel",
+        "task files",
+        "task ls",
+        "task patch",
+        "task show",
+        "task tail",
+        "task trace",
+        "up",
+        "worker",
+    ),
 }
 
 
