@@ -13,6 +13,8 @@ from zubble_queue.errors import JobError
 from zubble_sandbox.attached import AttachedProvider
 from zubble_sandbox.engine.options import AttachedOptions
 
+pytestmark = pytest.mark.slow
+
 POD = f"{NAMESPACE}/service"
 
 

@@ -17,6 +17,7 @@ from zubble_queue.contracts.sandbox import MIB, SandboxSpec, shell
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.pods import leases, names
 
+pytestmark = pytest.mark.slow
 SPEC = SandboxSpec(name="1-task-0123abcd.2.agent", owner="worker-1", work_bytes=32 * MIB, tmp_bytes=8 * MIB)
 
 

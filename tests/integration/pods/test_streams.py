@@ -14,6 +14,7 @@ from zubble_queue.contracts.sandbox import MIB, Command, SandboxSpec, shell
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.line import LineLost
 
+pytestmark = pytest.mark.slow
 SPEC = SandboxSpec(name="1-task-0123abcd.2.agent", owner="worker-1", work_bytes=32 * MIB, tmp_bytes=8 * MIB)
 COUNT = "echo once >>runs; head -c 300000 /dev/zero | tr '\\0' x; echo err >&2; exit 42"
 
