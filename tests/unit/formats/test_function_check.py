@@ -282,6 +282,7 @@ def test_every_reference_solution_of_humaneval_passes(check, humaneval_tasks):
     assert {name: result.stdout for name, result in results.items() if result.returncode} == {}
 
 
+@pytest.mark.slow
 def test_no_solution_of_another_task_passes(check, humaneval_tasks):
     rotated = zip(humaneval_tasks, [*humaneval_tasks[1:], humaneval_tasks[0]], strict=True)
 
