@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from zubble_queue.contracts.books import Left
-from zubble_queue.contracts.ending import MICRO, Usage
+from zubble_queue.contracts.ending import Usage
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.sandbox import Sandbox
@@ -35,14 +35,7 @@ class MemoryBooks:
         return time.time()
 
     def left(self) -> Left:
-        tokens = sum(tokens for tokens, _ in self._open.values())
-        micro_usd = sum(money for _, money in self._open.values())
-        ceiling = round(self._budget.max_spend_usd * MICRO)
-        return Left(
-            tokens=max(self._budget.max_tokens - self.usage.tokens - tokens, 0),
-            micro_usd=max(ceiling - self.usage.spend_micro_usd - micro_usd, 0),
-            seconds=max(self._budget.max_wallclock_seconds - (self._clock() - self._started), 0.0),
-        )
+        return Left.of(self._budget, self.usage, self._open.values(), self._clock() - self._started)
 
     async def record(self, type_: str, /, **data: Any) -> Event:
         event = Event(seq=len(self.events) + 1, time=self.now(), attempt=1, type=type_, data=data)

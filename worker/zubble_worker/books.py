@@ -10,7 +10,7 @@ from typing import Any, Final
 from zubble_queue import long_strings
 from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.books import Left
-from zubble_queue.contracts.ending import MICRO, Usage
+from zubble_queue.contracts.ending import Usage
 from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
@@ -69,14 +69,7 @@ class AttemptBooks:
         return self._claim.wallclock_used_seconds + max(here, 0.0)
 
     def left(self) -> Left:
-        tokens = sum(tokens for tokens, _ in self._open.values())
-        micro_usd = sum(money for _, money in self._open.values())
-        ceiling = round(self._budget.max_spend_usd * MICRO)
-        return Left(
-            tokens=max(self._budget.max_tokens - self.usage.tokens - tokens, 0),
-            micro_usd=max(ceiling - self.usage.spend_micro_usd - micro_usd, 0),
-            seconds=max(self._budget.max_wallclock_seconds - self.wallclock_seconds(), 0.0),
-        )
+        return Left.of(self._budget, self.usage, self._open.values(), self.wallclock_seconds())
 
     async def record(self, type_: str, /, **data: Any) -> Event:
         small = await long_strings.small(data, self._artifacts)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from zubble_queue.contracts.ending import Usage
+from zubble_queue.contracts.ending import MICRO, Usage
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.sandbox import Sandbox
+from zubble_queue.contracts.task import LoopBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,18 @@ class Left:
     tokens: int
     micro_usd: int
     seconds: float
+
+    @classmethod
+    def of(
+        cls, budget: LoopBudget, usage: Usage, reserved: Collection[tuple[int, int]], seconds_used: float
+    ) -> Self:
+        """What `usage` and the open calls' reservations, each (tokens, micro-USD), leave of the budget."""
+        ceiling = round(budget.max_spend_usd * MICRO)
+        return cls(
+            tokens=max(budget.max_tokens - usage.tokens - sum(tokens for tokens, _ in reserved), 0),
+            micro_usd=max(ceiling - usage.spend_micro_usd - sum(money for _, money in reserved), 0),
+            seconds=max(budget.max_wallclock_seconds - seconds_used, 0.0),
+        )
 
 
 class Books(Protocol):
