@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from zubble_queue.cli import batch, budget, config, doctor, memory, replay, run, sandbox, serve, task
+from zubble_queue.cli import batch, budget, config, doctor, flower, memory, replay, run, sandbox, serve, task
 from zubble_queue.cli.options import Globals
 
 app = typer.Typer(
@@ -66,6 +66,7 @@ app.command("run")(run.run)
 app.command("up")(serve.up)
 app.command("worker")(serve.worker)
 app.command("dispatcher")(serve.dispatcher)
+app.command("flower")(flower.flower)
 app.command("mock-endpoint")(serve.mock_endpoint)
 app.command("detect")(sandbox.detect)
 app.command("replay")(replay.replay)

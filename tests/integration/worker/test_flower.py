@@ -21,13 +21,9 @@ from .conftest import SECRET, wait_until
 PASSWORD = "redis-canary-58d1e2"
 VARIABLE = "environment-canary-91c0d7"
 SAID = "exception-canary-a4f6b1"
-CANARIES = (SECRET, PASSWORD, VARIABLE, SAID)
-FLOWER = (
-    "import sys\n"
-    "from zubble_queue.settings import Settings\n"
-    "from zubble_worker.app import make_app\n"
-    "make_app(Settings.load()).start(['flower', *sys.argv[1:]])\n"
-)
+USER = ("viewer", "flower-canary-c4:e1,77")
+"""A password with what Flower's own variable could not hold."""
+CANARIES = (SECRET, PASSWORD, VARIABLE, SAID, USER[1])
 PLAN = say("plan", steps=["make the file", "submit"])
 MAKE = say("run", command="echo made > done.txt", plan_step_id=1)
 SUBMIT = say("submit", report="it is there")
@@ -63,19 +59,23 @@ def redis_url(tmp_path) -> Iterator[str]:
 
 @pytest.fixture
 def start_flower(missing_part):
-    """Start Flower in the folder of a worker; returns its address."""
+    """Start `zubble flower` in the folder of a worker; returns its address."""
     running = []
 
-    def start(folder) -> str:
+    def start(folder, *options: str) -> str:
         if find_spec("flower") is None:
             missing_part("Flower is not installed.")
-        address = f"http://127.0.0.1:{(port := free_port())}"
-        options = ["--address=127.0.0.1", f"--port={port}", f"--db={folder / 'flower'}"]
-        environment = {**os.environ, "FLOWER_UNAUTHENTICATED_API": "true"}
-        with (folder / "flower.log").open("wb") as log:
-            command = [sys.executable, "-c", FLOWER, *options]
-            running.append(subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log))
-        return address
+        port = free_port()
+        users = folder / "users"
+        users.write_text(f"# who may look\n{':'.join(USER)}\n")
+        users.chmod(0o600)
+        command = [sys.executable, "-m", "zubble_queue.cli", "flower", f"--port={port}", f"--users={users}"]
+        environment = {**os.environ, "ZUBBLE_CONFIG": str(folder / "zubble.toml")}
+        with (folder / "flower.log").open("ab") as log:
+            running.append(
+                subprocess.Popen([*command, *options], cwd=folder, env=environment, stdout=log, stderr=log)
+            )
+        return f"http://127.0.0.1:{port}"
 
     yield start
     for process in running:
@@ -97,7 +97,7 @@ async def test_flower_shows_every_attempt_as_it_was_and_no_canary(install, redis
     zubble = await install(RULES, url=redis_url)
     zubble.start_worker(slots=3, PLANTED=VARIABLE)
     home = zubble.folder / "worker-0"
-    async with httpx.AsyncClient(base_url=start_flower(home), timeout=30) as flower:
+    async with httpx.AsyncClient(base_url=start_flower(home), timeout=30, auth=USER) as flower:
 
         async def the_worker() -> list[str]:
             try:

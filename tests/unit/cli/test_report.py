@@ -176,7 +176,7 @@ COMMANDS = {
         for word in ("cancel", "export", "ls", "pause", "resume", "retry", "rm", "set", "show")
     ),
     *("batch submit", "batch watch", "budget set", "budget show", "config show", "detect", "dispatcher"),
-    *("doctor", "memory forget", "memory ls", "memory show", "mock-endpoint", "replay", "run"),
+    *("doctor", "flower", "memory forget", "memory ls", "memory show", "mock-endpoint", "replay", "run"),
     *("sandbox exec", "sandbox ls", "sandbox pull", "sandbox rm"),
     *(
         "task cancel",
