@@ -100,6 +100,7 @@ def spec_of(envelope: TaskEnvelope) -> SandboxSpec:
         env=dict(asked.env),
         network=asked.network,
         allowed_hosts=asked.allowed_hosts,
+        background=asked.background,
         max_life_seconds=envelope.budget.max_wallclock_seconds + 3_600.0,
     )
 

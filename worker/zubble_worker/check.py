@@ -126,7 +126,7 @@ async def _by_reward(
 
 
 def _of_the_check(spec: SandboxSpec, verify: VerifySpec, files: Mapping[str, bytes]) -> SandboxSpec:
-    """The agent's sandbox with the check's files and variables, and the network of the check."""
+    """The agent's sandbox with the check's files, variables and network; its one command leaves nothing."""
     return replace(
         spec,
         verify_dir=verify.folder,
@@ -134,4 +134,5 @@ def _of_the_check(spec: SandboxSpec, verify: VerifySpec, files: Mapping[str, byt
         env={**spec.env, **verify.env},
         network=verify.network,
         allowed_hosts=verify.allowed_hosts,
+        background=False,
     )

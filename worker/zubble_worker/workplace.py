@@ -98,6 +98,7 @@ def _spec(claim: Claim, tools: Tools) -> SandboxSpec:
         network=envelope.sandbox.network,
         allowed_hosts=envelope.sandbox.allowed_hosts,
         allowed_ports=tools.network_ports,
+        background=envelope.sandbox.background,
         max_life_seconds=envelope.budget.max_wallclock_seconds + 3_600.0,
     )
 

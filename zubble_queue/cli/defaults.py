@@ -53,6 +53,7 @@ def task_defaults(
     min_strength: str | None = None,
     network: str | None = None,
     allow_hosts: Sequence[str] = (),
+    background: bool = False,
     repeats: int = 1,
     memory: str | None = None,
     protocol: str | None = None,
@@ -92,7 +93,7 @@ def task_defaults(
         stop=tuple(dict.fromkeys(sequence.replace("\\n", "\n") for sequence in stop)),
         budget=budget,
         sandbox=sandbox_request(sandbox, network, allow_hosts, container=container).model_copy(
-            update={"min_strength": min_strength or "none"}
+            update={"min_strength": min_strength or "none", "background": background}
         ),
         network_said=network is not None or bool(allow_hosts),
         repeats=repeats,

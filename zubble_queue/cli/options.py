@@ -38,6 +38,10 @@ AllowHost = Annotated[
         help="With an allow-list: a host, or *.NAME for all below; repeatable.",
     ),
 ]
+Background = Annotated[
+    bool,
+    typer.Option("--background", help="What commands leave running, as a server, lives on between them."),
+]
 MinStrength = Annotated[
     str | None,
     typer.Option(

@@ -57,6 +57,7 @@ def run(
     min_strength: options.MinStrength = None,
     network: options.Network = None,
     allow_host: options.AllowHost = None,
+    background: options.Background = False,
     memory: options.Memory = "both",
     memory_dir: Annotated[
         Path | None,
@@ -109,6 +110,7 @@ def run(
             min_strength=min_strength,
             network=network,
             allow_hosts=allow_host or (),
+            background=background,
             memory=memory,
             protocol=protocol,
             max_steps=max_steps,

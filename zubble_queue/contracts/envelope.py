@@ -129,6 +129,9 @@ class SandboxRequest(NetworkRequest):
     """Size of the work tree's file system."""
     pids: int = Field(default=256, ge=4, le=32_768)
     command_timeout_seconds: int = Field(default=30, ge=1, le=3_600)
+    background: bool = False
+    """Whether what a command leaves running, as a server, lives on for the next ones; else it ends with the
+    command. A copy that is checked, and an attempt that goes on elsewhere, have files only."""
 
     @model_validator(mode="before")
     @classmethod

@@ -206,6 +206,7 @@ def _sandbox(config: Config, defaults: TaskDefaults) -> dict[str, Any]:
         "work_dir": environment.workdir or (None if image else WORK_DIR),
         "scratch": LOGS,
         "env": harbor_config.variables(environment.env),
+        "background": True,
         **({} if environment.cpus is None else {"cpus": environment.cpus}),
     }
 

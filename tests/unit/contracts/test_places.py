@@ -87,7 +87,7 @@ def test_a_reward_is_written_where_nothing_of_the_agents_is_found(make_envelope:
 
 
 def test_defaults_that_are_said_change_no_hash_and_everything_else_does(make_envelope: Make):
-    said = {"image": None, "work_dir": "/work", "scratch": (), "env": {}, "cpus": None}
+    said = {"image": None, "work_dir": "/work", "scratch": (), "env": {}, "cpus": None, "background": False}
     plain = make_envelope().content_hash()
 
     same = make_envelope(sandbox=said, verify={"folder": "/verify", "env": {}, "reward_files": ()})
@@ -99,6 +99,7 @@ def test_defaults_that_are_said_change_no_hash_and_everything_else_does(make_env
         {"scratch": ("/l",)},
         {"env": {"A": "1"}},
         {"cpus": 1.0},
+        {"background": True},
     ):
         assert make_envelope(sandbox=changes).content_hash() != plain
     for changes in ({"folder": "/tests"}, {"env": {"A": "1"}}):

@@ -85,6 +85,7 @@ def test_a_whole_task_is_read(make):
         allowed_hosts=("*.pypi.org", "pypi.org"),
         env={"MODE": "fast", "PLAIN": "a$b"},
         scratch=("/logs/agent", "/logs/artifacts", "/logs/verifier"),
+        background=True,
     )
     verify = task.verify
     assert (verify.folder, verify.timeout_seconds, dict(verify.env)) == ("/tests", 60, {"EXPECTED": "5"})

@@ -43,6 +43,13 @@ def test_swe_is_answered_in_text():
     assert (protocol.schema, protocol.format_error_limit) == (None, 3)
 
 
+@pytest.mark.parametrize("kind", [Structured, Text])
+def test_the_model_is_told_what_lasts_between_commands(kind):
+    assert "only files persist." in kind(envelope()).rules()
+    lasting = kind(envelope(sandbox={"background": True})).rules()
+    assert "files persist, and processes left in the background." in lasting
+
+
 async def test_a_task_is_done_with_each_template_of_our_own(drive):
     repair = await drive(say("run", command="touch done.txt"), say("submit"), protocol="repair")
     swe = await drive("```sh\ntouch done.txt\n```", "<done>", protocol="swe")

@@ -72,6 +72,13 @@ def opening(asked: SandboxRequest) -> str:
     return f"You are an agent that works in a Linux sandbox {_reach(asked)}. Your work tree is {place}."
 
 
+def lasting(asked: SandboxRequest) -> str:
+    """What of a command is still there for the next one."""
+    if asked.background:
+        return "files persist, and processes left in the background"
+    return "only files persist"
+
+
 def tools_of(envelope: TaskEnvelope) -> tuple[str, ...]:
     """The allowed tools beside the shell."""
     return tuple(tool for tool in envelope.task.allowed_tools if tool in ACTUATORS and tool != "shell")

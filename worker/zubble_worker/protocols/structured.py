@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from zubble_queue.contracts.envelope import TaskEnvelope
 from zubble_worker.actuators.arguments import KINDS
-from zubble_worker.protocols.base import Action, NotUnderstood, opening, tools_of
+from zubble_worker.protocols.base import Action, NotUnderstood, lasting, opening, tools_of
 from zubble_worker.protocols.tools import SHAPES
 
 _REASON_CHARS: Final = 300
@@ -63,7 +63,7 @@ class Structured:
         """How to answer."""
         turns = [_RUN] if self._shell else []
         turns += [_tool_line(tool) for tool in self._tools]
-        rules = [_RULE_OF_SHELL] if self._shell else []
+        rules = [_RULE_OF_SHELL.format(lasting=lasting(self._envelope.sandbox))] if self._shell else []
         rules += [_RULE_OF_TOOLS] if self._tools else []
         one = "one command" if not self._tools else "one command or tool" if self._shell else "one tool"
         return "\n".join([_HEAD, *turns, _ENDINGS, _FIRST.format(one=one), *rules, _TAIL])
@@ -130,8 +130,7 @@ _FIRST: Final = (
     "- The first turn is a plan with ordered steps. Then run {one} per turn for the next pending step."
 )
 _RULE_OF_SHELL: Final = (
-    "- Each command is a fresh /bin/sh process; only files persist. Standard input is empty. "
-    "Long output is cut."
+    "- Each command is a fresh /bin/sh process; {lasting}. Standard input is empty. Long output is cut."
 )
 _RULE_OF_TOOLS: Final = (
     "- Paths of tools are relative to the work tree. A tool that cannot do what it was asked says why."

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from zubble_queue.contracts.envelope import TaskEnvelope
 from zubble_worker.protocols import fenced
-from zubble_worker.protocols.base import Action, NotUnderstood, opening, tools_of
+from zubble_worker.protocols.base import Action, NotUnderstood, lasting, opening, tools_of
 from zubble_worker.protocols.tools import SHAPES
 
 DONE: Final = "<done>"
@@ -43,7 +43,7 @@ class Text:
 
     def rules(self) -> str:
         """How to answer."""
-        turns = [_RULE_OF_SHELL] if self._shell else []
+        turns = [_RULE_OF_SHELL.format(lasting=lasting(self._envelope.sandbox))] if self._shell else []
         if self._tools:
             shapes = "\n".join(f'{{"tool": "{tool}", "arguments": {SHAPES[tool]}}}' for tool in self._tools)
             turns.append(_RULE_OF_TOOLS.format(shapes=shapes))
@@ -155,7 +155,7 @@ A command:
 ```sh 1
 ls -l
 ```
-Each command is a fresh /bin/sh process; only files persist. Standard input is empty. Long output is cut.
+Each command is a fresh /bin/sh process; {lasting}. Standard input is empty. Long output is cut.
 A command that holds three backticks is fenced by four."""
 _RULE_OF_TOOLS: Final = """\
 A tool, one of those below; paths are relative to the work tree:
