@@ -7,7 +7,7 @@ import base64
 import json
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -77,22 +77,12 @@ async def run(order: Order, report: Report) -> Exit:
     kept = MemoryFolder(order.memory_dir, parcel.envelope.task_type) if order.memory_dir else None
     if kept:
         kept.entries()
-    known = dict(order.settings.models)
-    if order.endpoint is not None:
-        known[order.defaults.model] = order.endpoint
-    needs.check_backends([parcel.envelope], ())
-    models.check_known([parcel.envelope], known, ())
-    if problems := models.unpriced({parcel.envelope.model}, known):
-        raise BadInput(problems.values())
-    backend = parcel.envelope.sandbox.backend
-    settings = _granting(order, parcel.envelope)
-    await check_sandboxes(settings, networks.sandboxes([parcel.envelope]))
-    await check_endpoints({parcel.envelope.model: known[parcel.envelope.model]})
+    settings = await narrowed(parcel.envelope, order.defaults, order.settings, order.endpoint)
+    info = BatchInfo(name=parcel.envelope.batch, model=parcel.envelope.model, source="zubble run")
     async with installation(settings, start=True) as place:
-        used = {parcel.envelope.model: known[parcel.envelope.model]}
         if kept:
             await kept.bring(place.store)
-        view = await _to_its_end(place, _narrowed(place.settings, backend, used), parcel, report)
+        view = await to_its_end(place, info, parcel, lambda event: report.note(views.event_line(event)))
         await _keep_work_tree(order, place, view)
         await _keep_journal(order, place, view)
         if kept:
@@ -103,52 +93,57 @@ async def run(order: Order, report: Report) -> Exit:
     return _code(view)
 
 
-def _granting(order: Order, envelope: TaskEnvelope) -> Settings:
-    """Whoever names a container on the command line lets this run, and no other, work in it."""
-    container = envelope.sandbox.container
-    if container is None or container != order.defaults.sandbox.container:
-        return order.settings
-    table = dict(order.settings.sandboxes.get(ATTACHED, {}))
-    table["allow"] = (*table.get("allow", ()), container)
-    sandboxes = MappingProxyType({**order.settings.sandboxes, ATTACHED: MappingProxyType(table)})
-    worker = order.settings.worker
-    allowed = tuple(dict.fromkeys((*worker.sandboxes, ATTACHED)))
-    return order.settings.model_copy(
-        update={"sandboxes": sandboxes, "worker": worker.model_copy(update={"sandboxes": allowed})}
-    )
+async def narrowed(
+    envelope: TaskEnvelope, asked: TaskDefaults, settings: Settings, endpoint: ModelConfig | None
+) -> Settings:
+    """The settings under which only what this task needs has to work here, once all of it was seen to work.
 
-
-def _narrowed(settings: Settings, backend: str, used: dict[str, ModelConfig]) -> Settings:
-    """Only what this task needs has to work here."""
-    worker = settings.worker.model_copy(update={"sandboxes": (backend,), "slots": 1})
+    Raises OperatorError.
+    """
+    known = dict(settings.models)
+    if endpoint is not None:
+        known[asked.model] = endpoint
+    needs.check_backends([envelope], ())
+    models.check_known([envelope], known, ())
+    if problems := models.unpriced({envelope.model}, known):
+        raise BadInput(problems.values())
+    settings = _granting(envelope, asked, settings)
+    used = {envelope.model: known[envelope.model]}
+    await check_sandboxes(settings, networks.sandboxes([envelope]))
+    await check_endpoints(used)
+    worker = settings.worker.model_copy(update={"sandboxes": (envelope.sandbox.backend,), "slots": 1})
     return settings.model_copy(update={"worker": worker, "models": MappingProxyType(used)})
 
 
-async def _to_its_end(place: Installation, settings: Settings, parcel: Parcel, report: Report) -> TaskView:
+def _granting(envelope: TaskEnvelope, asked: TaskDefaults, settings: Settings) -> Settings:
+    """Whoever names a container on the command line lets this run, and no other, work in it."""
+    container = envelope.sandbox.container
+    if container is None or container != asked.sandbox.container:
+        return settings
+    table = dict(settings.sandboxes.get(ATTACHED, {}))
+    table["allow"] = (*table.get("allow", ()), container)
+    sandboxes = MappingProxyType({**settings.sandboxes, ATTACHED: MappingProxyType(table)})
+    allowed = tuple(dict.fromkeys((*settings.worker.sandboxes, ATTACHED)))
+    worker = settings.worker.model_copy(update={"sandboxes": allowed})
+    return settings.model_copy(update={"sandboxes": sandboxes, "worker": worker})
+
+
+async def to_its_end(
+    place: Installation, info: BatchInfo, parcel: Parcel, hear: Callable[[Event], None]
+) -> TaskView:
+    """Submit the task, carry it to its seal in this process, and hand over its events; Ctrl-C cancels it."""
     envelope = parcel.envelope
-    info = BatchInfo(name=envelope.batch, model=envelope.model, source="zubble run")
     await Dispatcher(place.store, place.artifacts).submit(Submission(info, [parcel]))
     with stopped_by_signals() as stop:
-        followed = asyncio.create_task(
-            follow_task(
-                place,
-                envelope.task_id,
-                lambda event: report.note(views.event_line(event)),
-                stop=asyncio.Event(),
-            )
-        )
+        followed = asyncio.create_task(follow_task(place, envelope.task_id, hear, stop=asyncio.Event()))
         cancelling = asyncio.create_task(_cancel_on(stop, place, envelope.task_id))
         try:
-            await _attempts(place, settings, parcel)
+            await _attempts(place, place.settings, parcel)
             return await followed
         finally:
             for task in (followed, cancelling):
                 task.cancel()
             await asyncio.gather(followed, cancelling, return_exceptions=True)
-
-
-def _hear(report: Report, event: Event) -> None:
-    report.note(views.event_line(event))
 
 
 async def _attempts(place: Installation, settings: Settings, parcel: Parcel) -> None:
