@@ -91,7 +91,7 @@ class BubblewrapProvider:
         if machine is None:
             machine = await asyncio.to_thread(self._prepare)
         record = machine.recorded(Record.new(backend=self.name, spec=spec), spec)
-        with ExitStack() as kept:
+        with machine.records.opening(record), ExitStack() as kept:
             image = self._hold_image(spec, kept)
             user = machine.hold(kept)
             placed = roots.resolved(spec, image)

@@ -24,11 +24,27 @@ class Line(Protocol):
         """Never fails; who reads or writes meanwhile gets LineLost."""
 
 
-class SocketLine:
-    """Implements `Line` over a Unix socket."""
+class StreamLine:
+    """The part of a `Line` over a connection of asyncio that does not depend on what arrives."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
+
+    async def write(self, data: bytes) -> None:
+        try:
+            self._writer.write(data)
+            await self._writer.drain()
+        except OSError as error:
+            raise LineLost(str(error)) from error
+
+    async def close(self) -> None:
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+
+class SocketLine(StreamLine):
+    """Implements `Line` over a Unix socket."""
 
     @classmethod
     async def over(cls, sock: socket.socket) -> Self:
@@ -49,15 +65,3 @@ class SocketLine:
             return await self._reader.readexactly(size)
         except (asyncio.IncompleteReadError, OSError) as error:
             raise LineLost("it ended") from error
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except OSError as error:
-            raise LineLost(str(error)) from error
-
-    async def close(self) -> None:
-        self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()

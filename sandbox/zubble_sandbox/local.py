@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -59,17 +60,20 @@ class LocalProvider:
             )
         records = Records(self._folder or runtime_dir())
         program = str(box.binary())
-        home = Path(tempfile.mkdtemp(prefix="zubble-local-"))
-        record = Record.new(backend=self.name, spec=spec, folder=str(home))
-        _make_folders(home, spec)
-        plan = Plan(
-            record=record,
-            setup=_setup(home),
-            argv=lambda arguments: (program, *arguments),
-            pass_fds=(),
-            after=partial(remove_folder, str(home)),
-        )
-        return await open_sandbox(spec, records, plan)
+        record = Record.new(backend=self.name, spec=spec)
+        home = Path(tempfile.gettempdir(), record.token.replace("zubble-", "zubble-local-"))
+        record = replace(record, folder=str(home))
+        with records.opening(record), ExitStack() as made:
+            made.callback(remove_folder, record.folder)
+            _make_folders(home, spec)
+            plan = Plan(
+                record=record,
+                setup=_setup(home),
+                argv=lambda arguments: (program, *arguments),
+                pass_fds=(),
+                after=made.pop_all().close,
+            )
+            return await open_sandbox(spec, records, plan)
 
     async def attach(self, handle: str) -> Sandbox:
         records = Records(self._folder or runtime_dir())
@@ -98,6 +102,7 @@ def _folders(home: Path) -> dict[str, Path]:
 
 
 def _make_folders(home: Path, spec: SandboxSpec) -> None:
+    home.mkdir(mode=0o700)
     folders = _folders(home)
     for folder in folders.values():
         folder.mkdir()

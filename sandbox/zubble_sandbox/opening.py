@@ -45,7 +45,10 @@ class Plan:
 
 
 async def open_sandbox(spec: SandboxSpec, records: Records, plan: Plan) -> SupervisedSandbox:
-    """Raises SandboxUnavailable with what the program complained about; nothing is left behind then."""
+    """Its record is there already (`Records.opening`), and goes with the sandbox.
+
+    Raises SandboxUnavailable with what the program complained about; nothing is left behind then.
+    """
     box = _Box(records, plan.record, plan.after)
     try:
         channel = await box.start(plan)
@@ -98,7 +101,6 @@ class _Box:
         """The descriptor, in the supervisor, of what counts its processes killed for memory."""
 
     async def start(self, plan: Plan) -> Channel:
-        self._records.add(self._record)
         self._output = memory_file(b"", "output")
         self._fds.callback(os.close, self._output)
         with contextlib.ExitStack() as passed:
@@ -199,6 +201,7 @@ def reachable(path: Path) -> Iterator[str]:
 def reap_orphans(records: Records, backend: str, keep_owners: frozenset[str]) -> int:
     """End what workers that are gone left open; how many sandboxes still had a process or a folder."""
     found = 0
+    records.sweep()
     for record in records.orphans(backend, keep_owners):
         if not records.claim(record):
             continue

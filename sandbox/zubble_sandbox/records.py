@@ -8,7 +8,6 @@ may outlive its worker for a while also has a socket here, and a note of when it
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -24,10 +23,10 @@ from typing import Final, Self
 
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import notes
+from zubble_sandbox import locks, notes
 
 _ROOT_DIR: Final = Path("/run/zubble")
-_RECORD, _SOCKET, _ALONE = ".json", ".sock", ".alone"
+_RECORD, _NEW, _SOCKET, _ALONE = ".json", ".new", ".sock", ".alone"
 _TOKEN: Final = re.compile(r"zubble-[0-9a-f]{32}")
 
 
@@ -127,10 +126,30 @@ class Records:
     def __init__(self, folder: Path) -> None:
         self._folder = private_dir(folder)
 
+    @contextlib.contextmanager
+    def opening(self, record: Record) -> Iterator[None]:
+        """Add a record before anything of its sandbox is made; it goes again when that fails."""
+        self.add(record)
+        try:
+            yield
+        except BaseException:
+            self.remove(record.token)
+            raise
+
     def add(self, record: Record) -> None:
-        path = self._path(record.token, ".new")
+        with self._locked():
+            self._write(record)
+
+    def _write(self, record: Record) -> None:
+        path = self._path(record.token, _NEW)
         path.write_text(json.dumps(asdict(record)), "utf-8")
         path.rename(self._path(record.token))
+
+    def sweep(self) -> None:
+        """Remove records that were being written by a worker that died: nothing of theirs was made yet."""
+        with self._locked():
+            for path in self._folder.glob(f"zubble-*{_NEW}"):
+                path.unlink()
 
     def remove(self, token: str) -> None:
         for kind in (_RECORD, _SOCKET, _ALONE):
@@ -171,18 +190,11 @@ class Records:
     def _make_ours(self, record: Record) -> Record:
         pid = os.getpid()
         ours = replace(record, worker_pid=pid, worker_started=started_at(pid) or "")
-        self.add(ours)
+        self._write(ours)
         return ours
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """By one program at a time; the kernel drops the lock of one that dies."""
-        fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return locks.locked(self._folder / "lock")
 
     def __iter__(self) -> Iterator[Record]:
         for path in sorted(self._folder.glob(f"zubble-*{_RECORD}")):

@@ -245,9 +245,11 @@ class SupervisedSandbox:
                     await self._channel.call(wire.LEAVE)
         await self._channel.close()
         self._thawed.set()  # whoever waits to run a command now hears that the sandbox is gone
-        await self._release()
-        if self.way_out is not None:
-            await self.way_out.close()
+        try:
+            if self.way_out is not None:
+                await self.way_out.close()
+        finally:
+            await self._release()  # the record is the last to go
 
     def _command_fields(self, command: Command) -> builtins.list[bytes]:
         if not command.argv:

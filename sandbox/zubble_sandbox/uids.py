@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import pwd
 import random
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from zubble_queue.errors import SandboxUnavailable
+from zubble_sandbox.locks import try_lock
 from zubble_sandbox.records import private_dir
 
 DEFAULT_BASE: Final = 60_000
@@ -43,7 +43,7 @@ class UidPool:
         for _ in range(self._count):
             uid = self._base + self._next
             self._next = (self._next + 1) % self._count
-            if not _belongs_to_somebody(uid) and (fd := _lock(folder / str(uid))) is not None:
+            if not _belongs_to_somebody(uid) and (fd := try_lock(folder / str(uid))) is not None:
                 return HeldUid(uid, fd)
         raise SandboxUnavailable(f"All {self._count} uids from {self._base} on are in use by sandboxes.")
 
@@ -54,13 +54,3 @@ def _belongs_to_somebody(uid: int) -> bool:
     except KeyError:
         return False
     return True
-
-
-def _lock(path: Path) -> int | None:
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        return None
-    return fd

@@ -58,10 +58,13 @@ async def test_a_worker_killed_while_it_opens_leaves_nothing(host, provider, tmp
     stdout, _ = await worker.communicate()
     assert json.loads(stdout)["killed"] == 12
     left = list(Records(folder))
+    sockets = {record.token for record in left} & ways_out()
     assert left, "control: some had begun"
+    assert sockets, "control: some had a way out"
     await host.wait_until(lambda: not any(host.marked(record.token) for record in left), "all of them ended")
     assert await BubblewrapProvider(folder=folder).reap() == 0
     assert list(Records(folder)) == []
+    assert sockets & ways_out() == set()
 
 
 @pytest.mark.bubblewrap
@@ -273,6 +276,12 @@ async def test_many_in_a_row_and_many_at_once_leave_nothing(provider, host):
     )
     assert [result.exit_code for result in results] == [3] * AT_ONCE
     assert state() == before
+
+
+def ways_out():
+    """Sandboxes with a folder for the socket of their proxy."""
+    places = runtime_dir() / "egress", Path("/run/zubble-egress")
+    return {folder.name for place in places for folder in place.glob("zubble-*")}
 
 
 def own_mounts():

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from typing import Final, Self
 
-from zubble_sandbox.line import LineLost
+from zubble_sandbox.line import LineLost, StreamLine
 
 HEADER_BYTES: Final = 8
 """Of the engine: one byte says which stream, then three zeros, then the length in four bytes."""
@@ -23,11 +22,11 @@ class ExecRefused(Exception):
     """The engine did not start the program; the message is its own."""
 
 
-class DockerLine:
+class DockerLine(StreamLine):
     """What a program in a container prints, and its standard input; implements `zubble_sandbox.line.Line`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
+        super().__init__(reader, writer)
         self._ready = bytearray()
         self._said = bytearray()
 
@@ -57,18 +56,6 @@ class DockerLine:
         data = bytes(self._ready[:size])
         del self._ready[:size]
         return data
-
-    async def write(self, data: bytes) -> None:
-        try:
-            self._writer.write(data)
-            await self._writer.drain()
-        except OSError as error:
-            raise LineLost(str(error)) from error
-
-    async def close(self) -> None:
-        self._writer.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
 
     async def _begin(self, version: str, exec_id: str) -> None:
         await self.write(_request(version, exec_id))

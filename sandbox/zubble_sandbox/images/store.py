@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from zubble_queue.errors import BadInput
+from zubble_sandbox import locks
 from zubble_sandbox.images import sources, trees
 from zubble_sandbox.images.config import check_architecture
 from zubble_sandbox.images.entries import MAX_BYTES, BadImage
@@ -224,14 +225,8 @@ class Images:
         for left in self._folder.glob(f"{_NEW}*"):
             remove_folder(str(left))
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        fd = os.open(self._folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(fd)
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        return locks.locked(self._folder / "lock")
 
     @property
     def _trees(self) -> Path:

@@ -20,7 +20,8 @@ async def open_one(folder: Path, ready: int) -> None:
     await provider.probe()
     os.write(ready, b"x")
     for number in range(1_000):
-        await provider.open(SandboxSpec(name=f"dying-{os.getpid()}-{number}", owner="dying"))
+        name = f"dying-{os.getpid()}-{number}"
+        await provider.open(SandboxSpec(name, owner="dying", network="allowlist"))
 
 
 def main(folder: Path, count: int) -> None:

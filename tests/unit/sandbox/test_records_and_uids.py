@@ -166,6 +166,26 @@ def test_an_orphan_is_removed_by_one_program_only(tmp_path):
     assert len(list(kept)) == 1, "whoever claimed it lives"
 
 
+def test_a_record_that_its_worker_died_writing_is_gone_after_the_next_reap(tmp_path):
+    kept = Records(tmp_path / "records")
+    (unfinished := tmp_path / "records" / f"{record().token}.new").write_text("{")
+    assert opening.reap_orphans(kept, "bubblewrap", frozenset()) == 0
+    assert not unfinished.exists()
+
+
+def test_a_record_goes_again_when_nothing_could_be_made(tmp_path):
+    kept, failing = Records(tmp_path / "records"), record()
+
+    def fail():
+        with kept.opening(failing):
+            assert list(kept) == [failing]
+            raise OSError("full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
+    assert list(kept) == []
+
+
 def test_a_note_of_another_version_is_refused():
     for text in ("{", "[]", '{"name": "n"}', '{"name": "n", "owner": "o", "unheard_of": 1}'):
         with pytest.raises(SandboxUnavailable, match="another version"):
