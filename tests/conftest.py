@@ -8,10 +8,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
+
+from zubble_queue.contracts.ending import Usage
+from zubble_queue.contracts.record import TaskState, TaskView
 
 ROOT = Path(__file__).parent.parent
 if str(ROOT) not in sys.path:
@@ -51,6 +54,37 @@ def missing_part() -> Callable[[str], NoReturn]:
         pytest.skip(reason)
 
     return give_up
+
+
+@pytest.fixture(scope="session")
+def task_view() -> Callable[..., TaskView]:
+    """A sealed task as the store shows it; keyword arguments are its fields."""
+    usual = {
+        "task_id": "1-a-00000000",
+        "batch": "b",
+        "source_id": "a",
+        "repeat": 1,
+        "round": 1,
+        "attempt": 1,
+        "state": TaskState.SEALED,
+        "abnormal_ends": 0,
+        "task_type": "task",
+        "model": "m",
+        "worker": "w",
+        "content_hash": "0" * 64,
+        "cancel_requested": False,
+        "usage": Usage(),
+        "ending": None,
+        "created_at": 1.0,
+        "claimed_at": 2.0,
+        "sealed_at": 3.0,
+        "lease_until": None,
+    }
+
+    def make(**fields: Any) -> TaskView:
+        return TaskView(**{**usual, **fields})
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -6,35 +6,20 @@ import pytest
 
 from zubble_queue.cli.edits import _nothing
 from zubble_queue.cli.tasks import task_lines
-from zubble_queue.contracts.ending import Ending, Stop, Usage, Verdict
-from zubble_queue.contracts.record import TaskState, TaskView
+from zubble_queue.contracts.ending import Ending, Stop, Verdict
 
 REF = f"sha256:{'a' * 64}"
 
 
-def view(**ending) -> TaskView:
-    given = {"stop": Stop.SUBMITTED, "verdict": Verdict.PASSED, **ending}
-    return TaskView(
-        task_id="1-a-00000000",
-        batch="b",
-        source_id="a",
-        repeat=1,
-        state=TaskState.SEALED,
-        round=1,
-        attempt=1,
-        abnormal_ends=0,
-        task_type="task",
-        model="m",
-        content_hash="0" * 64,
-        cancel_requested=False,
-        worker="w",
-        created_at=1.0,
-        claimed_at=2.0,
-        sealed_at=3.0,
-        lease_until=None,
-        usage=Usage(),
-        ending=Ending(**given),
-    )
+@pytest.fixture
+def view(task_view):
+    """A task that ended in some way."""
+
+    def view(**ending):
+        given = {"stop": Stop.SUBMITTED, "verdict": Verdict.PASSED, **ending}
+        return task_view(ending=Ending(**given))
+
+    return view
 
 
 @pytest.mark.parametrize(
@@ -51,13 +36,13 @@ def view(**ending) -> TaskView:
         ),
     ],
 )
-def test_a_reward_is_shown_where_it_says_more_than_the_verdict(verdict, reward, shown):
+def test_a_reward_is_shown_where_it_says_more_than_the_verdict(view, verdict, reward, shown):
     lines = list(task_lines(view(verdict=verdict, reward=reward), "", []))
 
     assert lines[2].endswith(f": stop submitted, {shown}")
 
 
-def test_artifacts_are_named_with_the_command_that_hands_them_out():
+def test_artifacts_are_named_with_the_command_that_hands_them_out(view):
     kept = dict.fromkeys(("trajectory", "patch", "changed_files"), REF)
 
     lines = list(task_lines(view(artifacts=kept), "", []))
@@ -77,5 +62,5 @@ def test_artifacts_are_named_with_the_command_that_hands_them_out():
         ({"work_tree": REF}, "Only the whole work tree was saved: zubble task files 1-a-00000000 --whole"),
     ],
 )
-def test_what_nobody_was_there_to_compare_is_not_called_unchanged(artifacts, said):
+def test_what_nobody_was_there_to_compare_is_not_called_unchanged(view, artifacts, said):
     assert said in _nothing(view(stop=Stop.STUCK, verdict=Verdict.NOT_RUN, artifacts=artifacts))

@@ -10,8 +10,7 @@ import tarfile
 import pytest
 
 from zubble_queue.artifacts import ArtifactStore
-from zubble_queue.contracts.ending import Ending, Stop, Usage, Verdict
-from zubble_queue.contracts.record import TaskState, TaskView
+from zubble_queue.contracts.ending import Ending, Stop, Verdict
 from zubble_queue.contracts.submission import TaskDefaults
 from zubble_queue.errors import UnknownName
 from zubble_queue.formats import edits, export, humaneval
@@ -40,7 +39,7 @@ def tree(files, links=()):
 
 
 @pytest.fixture
-def row(tmp_path, artifacts):
+def row(tmp_path, artifacts, task_view):
     """Make a row of a HumanEval task that ended in some way."""
     file = tmp_path / "tasks.jsonl"
     file.write_text(json.dumps({"task_id": "=1+1", "prompt": PROMPT, "entry_point": "f", "test": "x"}))
@@ -52,26 +51,8 @@ def row(tmp_path, artifacts):
         named = {"work_tree": work_tree, "trajectory": trajectory}
         refs = {name: artifacts.put(data).ref for name, data in named.items() if data is not None}
         envelope = parcel.envelope
-        view = TaskView(
-            task_id=envelope.task_id,
-            batch="b",
-            source_id=envelope.source_id,
-            repeat=1,
-            state=TaskState.SEALED,
-            round=1,
-            attempt=2,
-            abnormal_ends=0,
-            task_type="humaneval",
-            model="m",
-            content_hash="0" * 64,
-            cancel_requested=False,
-            worker="w",
-            created_at=1.0,
-            claimed_at=2.0,
-            sealed_at=3.0,
-            lease_until=None,
-            usage=Usage(),
-            ending=None,
+        view = task_view(
+            task_id=envelope.task_id, source_id=envelope.source_id, attempt=2, task_type="humaneval"
         )
         given = {"stop": Stop.SUBMITTED, "artifacts": refs, **ending}
         return Row(view, Ending(verdict=verdict, reason=reason, **given), envelope, artifacts)

@@ -288,3 +288,16 @@ local function remember_end(id, cause)
   end
   return ends
 end
+
+-- What later runs of a task type may know: the newest `most` entries; a type that nobody adds to is forgotten.
+local function keep_memories(task_type, most, entries)
+  local memory, memories = P .. 'memory:' .. task_type, P .. 'memories'
+  for _, entry in ipairs(entries) do
+    redis.call('RPUSH', memory, entry)
+  end
+  redis.call('LTRIM', memory, '-' .. most, -1)
+  redis.call('EXPIRE', memory, RECORD_TTL)
+  redis.call('ZADD', memories, int(NOW), task_type)
+  redis.call('ZREMRANGEBYSCORE', memories, '-inf', int(NOW - RECORD_TTL * 1000000))
+  redis.call('EXPIRE', memories, RECORD_TTL)
+end

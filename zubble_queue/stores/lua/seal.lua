@@ -20,12 +20,6 @@ end
 seal(id, batch, 'running', arg(3), arg(5))
 redis.call('EXPIRE', key .. ':events', arg(7))
 if arg(8) ~= '' then
-  local memory, memories = P .. 'memory:' .. arg(8), P .. 'memories'
-  redis.call('RPUSH', memory, arg(10))
-  redis.call('LTRIM', memory, '-' .. arg(9), -1)
-  redis.call('EXPIRE', memory, RECORD_TTL)
-  redis.call('ZADD', memories, int(NOW), arg(8))
-  redis.call('ZREMRANGEBYSCORE', memories, '-inf', int(NOW - RECORD_TTL * 1000000))
-  redis.call('EXPIRE', memories, RECORD_TTL)
+  keep_memories(arg(8), arg(9), {arg(10)})
 end
 return 1
