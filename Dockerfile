@@ -1,18 +1,20 @@
-# One image for every role:  docker build -t zubble-queue:dev .
+# One image for worker, dispatcher and Flower:  docker build -t zubble-queue:dev .
 #
 #   --build-arg BASE_IMAGE=…         any Debian with Python 3.11 or later and its venv
-#   --build-arg EXTRAS=all           extras of the package; default: worker
+#   --build-arg EXTRAS=worker        extras of the package; default: all
 #   --build-arg EXTRA_PACKAGES=s3fs  further Python packages, as a driver for the artifact store
 #   --build-arg SYSTEM_PACKAGES=""   when the base has bubblewrap and libseccomp already
 #
 # The base needs no compiler: where it has none, the wheel `ziglang` compiles the sandboxes' supervisor.
-# Where a folder wheelhouse/ with all wheels lies beside this file, no package index is asked:
-#   pip wheel -c requirements-ci.txt -w wheelhouse '.[worker]' hatchling ziglang
+# Where a folder wheelhouse/ with all wheels lies beside this file, the network is not needed and nothing is
+# compiled (a wheel of zubble-queue in it is taken in place of the source):
+#   pip wheel -c requirements-ci.txt -w wheelhouse '.[all]'
+#   docker build --network none --build-arg BASE_IMAGE=… --build-arg SYSTEM_PACKAGES="" -t zubble-queue:dev .
 
 ARG BASE_IMAGE=python:3.13-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
-ARG EXTRAS=worker
+ARG EXTRAS=all
 ARG EXTRA_PACKAGES=""
 WORKDIR /src
 COPY requirements-ci.txt wheelhouse* /wheelhouse/
@@ -22,8 +24,9 @@ COPY worker worker
 COPY sandbox sandbox
 RUN python3 -m venv /opt/zubble \
     && if ls /wheelhouse/*.whl >/dev/null 2>&1; then offline="--no-index --find-links /wheelhouse"; fi \
-    && /opt/zubble/bin/pip install --no-cache-dir --no-compile ${offline:-} -c /wheelhouse/requirements-ci.txt \
-        "/src[${EXTRAS}]" ${EXTRA_PACKAGES} \
+    && if ls /wheelhouse/zubble_queue-*.whl >/dev/null 2>&1; then package=zubble-queue; fi \
+    && /opt/zubble/bin/pip install --no-cache-dir ${offline:-} -c /wheelhouse/requirements-ci.txt \
+        "${package:-/src}[${EXTRAS}]" ${EXTRA_PACKAGES} \
     && ln -s /opt/zubble/lib/python3*/site-packages/zubble_sandbox/bin/zubble-box-"$(uname -m)" \
         /opt/zubble/bin/zubble-box \
     && test -x /opt/zubble/bin/zubble-box \

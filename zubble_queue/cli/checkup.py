@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from zubble_queue import registry, sandboxes
+from zubble_queue.cli.inside import instead
 from zubble_queue.cli.installation import installation
 from zubble_queue.cli.machine import STRONGER, endpoint_problem, key_problems
 from zubble_queue.cli.models import unpriced
@@ -29,13 +30,16 @@ if TYPE_CHECKING:
     from zubble_queue.stores.auditing import Audit
 
 Role = Literal["submit", "worker", "dispatcher"]
-Verdict = Literal["ok", "warning", "failed", "unreachable"]
+Verdict = Literal["ok", "warning", "failed", "unreachable", "unavailable"]
 
 _OLDEST_PYTHON: Final = (3, 11)
 _KEYS_SHOWN: Final = 3
 _FREE_BYTES: Final = 1 << 30
 _WORKER_PACKAGES: Final = ("celery", "httpx", "genai_prices", "prometheus_client")
-_SIGNS: Final[dict[Verdict, str]] = {"ok": "ok", "warning": "!", "failed": "FAIL", "unreachable": "FAIL"}
+_SIGNS: Final[Mapping[Verdict, str]] = {"ok": "ok", "warning": "!"}
+"""All others fail."""
+_OUTSIDE: Final[frozenset[Verdict]] = frozenset({"unreachable", "unavailable"})
+"""A server, or what is below us, does not give what is needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,14 @@ async def run(settings: Settings, role: str, report: Report) -> Exit:
     findings = [finding async for finding in _findings(settings, role)]
     report.table(
         ("", "CHECK", "FOUND", "WHAT TO DO"),
-        ([_SIGNS[f.verdict], f.check, f.detail, f.todo] for f in findings),
+        ([_SIGNS.get(f.verdict, "FAIL"), f.check, f.detail, f.todo] for f in findings),
     )
     verdicts = {finding.verdict for finding in findings}
     code = Exit.DONE
-    if "failed" in verdicts:
-        code = Exit.BAD_INPUT
-    elif "unreachable" in verdicts:
+    if verdicts & _OUTSIDE:
         code = Exit.INFRASTRUCTURE
+    elif "failed" in verdicts:
+        code = Exit.BAD_INPUT
     report.result(
         {"role": role, "exit_code": int(code), "findings": [asdict(finding) for finding in findings]}
     )
@@ -195,7 +199,8 @@ async def _sandboxes(settings: Settings) -> AsyncIterator[Finding]:
         words = [f"strength {probe.strength}", f"networks {' '.join(granted)}"]
         facts = ", ".join([*words, *map(" ".join, probe.facts.items())])
         if not probe.available:
-            yield Finding(f"sandbox {name}", "failed", facts, " ".join(probe.problems))
+            found, todo = " ".join(probe.problems), instead(name, probe.problems)
+            yield Finding(f"sandbox {name}", "unavailable", *((found, todo) if todo else (facts, found)))
         elif not probe.isolated:
             todo = " ".join(probe.problems) or "It does not isolate: run what you trust."
             yield Finding(f"sandbox {name}", "warning", facts, todo)

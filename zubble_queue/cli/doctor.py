@@ -22,7 +22,8 @@ def doctor(
 ) -> int:
     """Check what this machine needs, and say what to do about what is missing.
 
-    Exits with 0 when nothing is, 3 when a configured server does not answer, else with 2.
+    Exits with 0 when nothing is, 3 when a configured server does not answer or a sandbox cannot be had here,
+    else with 2.
 
     \b
     Examples:
