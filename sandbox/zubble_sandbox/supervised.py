@@ -9,8 +9,9 @@ import hashlib
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Self, TypeVar
 
 from zubble_queue.contracts.sandbox import (
@@ -21,9 +22,10 @@ from zubble_queue.contracts.sandbox import (
     FileInfo,
     HostUse,
     SandboxSpec,
+    TreeDiff,
 )
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import archive, wire
+from zubble_sandbox import archive, differences, wire
 from zubble_sandbox.channel import Body, Channel
 from zubble_sandbox.egress import Egress
 
@@ -106,7 +108,7 @@ class SupervisedSandbox:
     ) -> None:
         self._spec, self._setup, self._channel, self._release = spec, setup, channel, release
         self._handle = handle
-        self._turn = asyncio.Lock()
+        self._turn, self._looking = asyncio.Lock(), asyncio.Lock()
         self._thawed = asyncio.Event()
         self._thawed.set()
         self._frozen_at: float | None = None
@@ -201,8 +203,15 @@ class SupervisedSandbox:
         return (await _beside(data, hashlib.sha256)).hexdigest()
 
     async def snapshot(self, *, max_bytes: int = 256 * MIB) -> bytes:
-        data = await self._file(WORK_DIR, wire.SNAPSHOT, b"%d" % max_bytes, limit=max_bytes)
+        async with self._standing_still():
+            data = await self._file(WORK_DIR, wire.SNAPSHOT, b"%d" % max_bytes, limit=max_bytes)
         return await _beside(data, lambda saved: archive.tar(saved, max_bytes))
+
+    async def diff(self, snapshot: bytes) -> TreeDiff:
+        async with self._standing_still():
+            listing = await self._listing(WORK_DIR, skip_private=True)
+            found = await _beside(snapshot, partial(differences.by_listing, listing=listing))
+            return found.diff(await self._changed(found.undecided))
 
     async def restore(self, snapshot: bytes) -> None:
         self._channel.ensure_whole()
@@ -291,6 +300,30 @@ class SupervisedSandbox:
     async def _listing(self, path: str, *, skip_private: bool) -> bytearray:
         fields = os.fsencode(path), b"%d" % MAX_ENTRIES, b"%d" % skip_private
         return await self._file(path, wire.LIST, *fields, limit=_LISTING_BYTES)
+
+    async def _changed(self, files: Sequence[tuple[bytes, memoryview]]) -> Sequence[bytes]:
+        """Those whose content is another than the given one, or cannot be read."""
+        changed = []
+        for path, content in files:
+            try:
+                if await self.read(os.fsdecode(path), max_bytes=len(content)) == content:
+                    continue
+            except (OSError, ValueError):
+                pass
+            changed.append(path)
+        return changed
+
+    @contextlib.asynccontextmanager
+    async def _standing_still(self) -> AsyncIterator[None]:
+        """As `freeze` and `thaw`, unless it is frozen anyhow, or frozen meanwhile."""
+        async with self._looking:
+            if self._frozen_at is None:
+                await self._file(WORK_DIR, wire.FREEZE)
+            try:
+                yield
+            finally:
+                if self._frozen_at is None:
+                    await self._file(WORK_DIR, wire.THAW)
 
     async def _file(
         self, path: str, kind: int, *fields: bytes, body: Body | None = None, limit: int = 0

@@ -41,14 +41,11 @@ class SandboxChecker:
 
     async def check(self) -> CheckResult:
         self.snapshot = b""
-        await self._sandbox.freeze()
         try:
             self.snapshot = await self._sandbox.snapshot(max_bytes=snapshot_bytes(self._sandbox.spec))
         except ValueError as too_large:
             if not self._in_place:
                 return _not_checked(too_large)
-        finally:
-            await self._sandbox.thaw()
         if self._in_place:
             return await self._judge()
         digest = identity.sha256(self.snapshot)

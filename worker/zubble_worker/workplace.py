@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import IO, Final, Self
 
 from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.envelope import FileEntry, TaskEnvelope
 from zubble_queue.contracts.record import Claim
-from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxSpec
+from zubble_queue.contracts.sandbox import MIB, Sandbox, SandboxSpec, TreeDiff
 from zubble_queue.errors import JobError
 from zubble_worker import worktree
 from zubble_worker.check import SandboxChecker
@@ -55,20 +57,27 @@ class Workplace:
         await self.sandbox.freeze()
         return await self.sandbox.snapshot(max_bytes=snapshot_bytes(self.sandbox.spec))
 
-    def compared(self, tree: bytes, *, whole: bool = True) -> worktree.Edits:
+    async def diff(self) -> TreeDiff:
+        """What became of the work tree since then; raises what `Sandbox.diff` does."""
+        return await self.sandbox.diff(await asyncio.to_thread(self._beginning))
+
+    def compared(self, tree: bytes, *, only: Collection[bytes] | None = None) -> worktree.Edits:
         """What differs in a snapshot of this place; blocks for up to a second.
 
         Args:
             tree: The snapshot.
-            whole: Whether what is not in it is gone; else it is a part of the tree.
+            only: Of a part of the tree, the paths that it is about.
         """
-        self.before.seek(0)
-        return worktree.compare(self.before.read(), tree, whole=whole)
+        return worktree.compare(self._beginning(), tree, only=only)
 
     async def close(self) -> None:
         """End the sandbox and forget the untouched tree."""
         await self.sandbox.destroy()
         self.before.close()
+
+    def _beginning(self) -> bytes:
+        self.before.seek(0)
+        return self.before.read()
 
 
 async def _untouched(sandbox: Sandbox) -> IO[bytes]:

@@ -5,7 +5,7 @@ Nothing is unpacked and no `git` runs: whatever an agent planted in its tree is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,19 +46,20 @@ class Edits:
     """A tar of the files that are new or different: regular ones, without owners, times and special modes."""
 
 
-def compare(before: bytes, after: bytes, *, whole: bool = True) -> Edits:
+def compare(before: bytes, after: bytes, *, only: Collection[bytes] | None = None) -> Edits:
     """Compare two snapshots; takes bounded time, but up to a second: to be called in a thread.
 
     Args:
         before: The older one.
         after: The newer one.
-        whole: Whether what is not in the newer one was removed; else it is only a part of the tree.
+        only: Where the newer one is a part of its tree: the paths about which it says something, be it that
+            they are gone. None for all.
 
     Raises:
         SandboxUnavailable: One of them is not what `Sandbox.snapshot` promises.
     """
     old, new = snapshots.read(before), snapshots.read(after)
-    return _Comparison(old if whole else {path: old[path] for path in old.keys() & new}, new).edits()
+    return _Comparison(old if only is None else {path: old[path] for path in old.keys() & only}, new).edits()
 
 
 @dataclass(slots=True)

@@ -34,6 +34,15 @@ _OUTWARD: Final = frozenset(
 )
 """What other systems call the ways out of a container, without signs and in lower case."""
 
+_NOT_KEPT: Final = {
+    "snapshot": "of a sandbox its work tree is kept, and always",
+    **dict.fromkeys(
+        ("linger", "linger_seconds"),
+        "no sandbox outlives its worker; the task goes on elsewhere, from its last checkpoint",
+    ),
+}
+"""What a backend could do and no task is given, and why."""
+
 ATTACHED: Final = "attached"
 """The backend that makes no sandbox, but runs in a container or pod that is there."""
 
@@ -136,9 +145,11 @@ class SandboxRequest(NetworkRequest):
     @model_validator(mode="before")
     @classmethod
     def _stays_inside(cls, data: Any) -> Any:
-        outward = sorted(name for name in data if _is_outward(name)) if isinstance(data, Mapping) else []
-        if outward:
+        names = data.keys() if isinstance(data, Mapping) else ()
+        if outward := sorted(filter(_is_outward, names)):
             raise ValueError(f"{', '.join(outward)}: no task may reach out of its sandbox")
+        if kept := next(filter(_NOT_KEPT.__contains__, names), None):
+            raise ValueError(f"{kept}: {_NOT_KEPT[kept]}")
         return data
 
     @model_validator(mode="after")

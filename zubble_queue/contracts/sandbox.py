@@ -130,6 +130,19 @@ class FileInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class TreeDiff:
+    """What differs between a snapshot and the work tree, as paths below it.
+
+    Of files, folders and links; sorted, undecodable bytes as surrogate escapes.
+    """
+
+    added: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    """Of another kind, with other permission bits, another target or other content; times do not count."""
+    deleted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Probe:
     """What isolation is really there, found by doing it."""
 
@@ -197,7 +210,15 @@ class Sandbox(Protocol):
     async def snapshot(self, *, max_bytes: int = 256 * MIB) -> bytes:
         """The work tree as a tar with regular files, folders and symbolic links only, .zubble left out.
 
-        Raises ValueError when it is larger than max_bytes.
+        Everything in the sandbox stands still meanwhile. What else commands may write to, such as /tmp, is in
+        no snapshot: nothing there is judged or kept. Raises ValueError when it is larger than max_bytes.
+        """
+
+    async def diff(self, snapshot: bytes) -> TreeDiff:
+        """What became of the work tree since a snapshot, by content; everything stands still meanwhile.
+
+        Works on trees that are too large for another snapshot. Raises ValueError for what is no snapshot, and
+        for a tree with more entries than a snapshot may hold.
         """
 
     async def restore(self, snapshot: bytes) -> None:

@@ -6,13 +6,14 @@ cannot keep one is listed in `KNOWN_GAPS` with the reason; the contract tests ex
 ZUBBLE_CONFORMANCE_OUTPUT_MIB sets how much the promise about large output prints (200 MiB).
 """
 
-from zubble_sandbox.conformance import files, lasting, living, places, reaching, running
+from zubble_sandbox.conformance import differing, files, lasting, living, places, reaching, running
 from zubble_sandbox.conformance.base import KNOWN_GAPS, PROMISES, Promise
 
 __all__ = [
     "KNOWN_GAPS",
     "PROMISES",
     "Promise",
+    "differing",
     "files",
     "lasting",
     "living",

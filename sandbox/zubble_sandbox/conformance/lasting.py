@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
 from typing import Final
 
 from zubble_queue.contracts.sandbox import Sandbox, SandboxProvider
@@ -70,6 +72,25 @@ async def freezing_also_stops_background_processes(provider: SandboxProvider) ->
         assert await _ticks(sandbox) == before
         await sandbox.thaw()
         await _ticks_on(sandbox)
+
+
+@promise
+async def a_snapshot_is_of_one_moment(provider: SandboxProvider) -> None:
+    """However busy the tree is, and whoever else is at work."""
+    async with opened(provider, background=True) as sandbox:
+        await run(sandbox, "mkdir many; i=0; while [ $i -lt 1000 ]; do i=$((i+1)); echo $i >many/$i; done")
+        await run(sandbox, "(while :; do echo >>first; echo >>last; done) & exit")
+        await until(lambda: exists(sandbox, "last"), "the background process writes")
+        for _ in range(5):
+            with tarfile.open(fileobj=io.BytesIO(await sandbox.snapshot())) as tar:
+                first, last = (tar.getmember(name).size for name in ("first", "last"))
+            assert first - last in {0, 1}
+        size = (await sandbox.list("."))[0].size
+        await until(lambda: _longer(sandbox, size), "the background process goes on")
+
+
+async def _longer(sandbox: Sandbox, size: int) -> bool:
+    return (await sandbox.list("."))[0].size > size
 
 
 @promise

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from zubble_queue.artifacts import ArtifactStore
 from zubble_queue.contracts.ending import Ending, Stop, Verdict
+from zubble_queue.contracts.envelope import FileEntry
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.submission import Parcel, Submission
 from zubble_queue.contracts.task import LoopBudget
@@ -105,9 +106,12 @@ async def test_every_stop_keeps_what_the_agent_changed(install):
 
 
 async def test_of_a_tree_that_is_too_large_to_be_copied_the_files_that_fit_are_kept(install):
-    many = say("run", command="for n in $(seq 3000); do : > empty-$n; done", reasoning="fill it")
-    zubble = await install({"large": [EDITED, many, say("report", report="full")]})
-    await zubble.submit(zubble.task("large", sandbox={"work_mb": 1}))
+    many = "rm given.txt; for n in $(seq 3000); do : > empty-$n; done"
+    zubble = await install(
+        {"large": [EDITED, say("run", command=many, reasoning="fill"), say("report", report="full")]}
+    )
+    given = FileEntry(path="given.txt", blob=zubble.artifacts.put(b"given\n"))
+    await zubble.submit(zubble.task("large", sandbox={"work_mb": 1}, files=(given,)))
     zubble.start_worker()
 
     ending = (await zubble.sealed("large")).ending
@@ -116,6 +120,8 @@ async def test_of_a_tree_that_is_too_large_to_be_copied_the_files_that_fit_are_k
     assert "only files up to" in ending.evidence["salvage"]
     assert "work_tree" not in ending.artifacts
     assert members(zubble.artifacts.get(ending.artifacts["changed_files"]))["kept.txt"] == b"edited\n"
+    patch = zubble.artifacts.get(ending.artifacts["patch"])
+    assert b"diff --git a/given.txt b/given.txt\ndeleted file mode" in patch, "what is gone is known, too"
 
 
 async def test_a_cancelled_task_keeps_what_was_done_up_to_the_middle_of_a_command(install):

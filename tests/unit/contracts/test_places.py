@@ -49,6 +49,14 @@ def test_a_folder_of_the_system_or_no_plain_path_is_refused(path):
             SandboxRequest.model_validate({field: path if field == "work_dir" else (path,)})
 
 
+@pytest.mark.parametrize("name", ["linger", "linger_seconds", "snapshot"])
+def test_what_does_not_last_is_refused_with_the_reason(name):
+    with pytest.raises(
+        ValidationError, match=f"{name}: (no sandbox outlives its worker|of a sandbox its work tree)"
+    ):
+        SandboxRequest.model_validate({name: 60})
+
+
 @pytest.mark.parametrize(
     "env", [{"": "x"}, {"A=B": "x"}, {"1A": "x"}, {"A B": "x"}, {"A": "\0"}, {"A": "x" * 8_193}], ids=repr
 )

@@ -170,6 +170,15 @@ def test_what_goes_beyond_a_cap_is_left_out_and_named(monkeypatch):
     assert members(edits.files) == {"a": after[b"a"], "b": after[b"b"]}
 
 
+def test_of_a_part_of_a_tree_only_what_it_is_about_is_compared():
+    before = snapshot({b"same": b"1\n", b"other": b"1\n", b"gone": b"1\n"})
+
+    edits = worktree.compare(before, snapshot({b"other": b"2\n"}), only={b"other", b"gone"})
+
+    assert edits.changes.files == ("gone", "other"), "nothing is said about `same`"
+    assert (edits.changes.added, edits.changes.removed) == (1, 2)
+
+
 def test_a_hostile_pair_of_files_takes_no_longer_than_the_budget():
     lines = [b"%d\n" % (number % 101) for number in range(60_000)]
     before = snapshot({b"f%d" % at: b"".join(lines) for at in range(4)})
