@@ -130,6 +130,7 @@ class Feeder:
         if now < self._reap_due:
             return
         self._reap_due = now + self._reap_seconds
+        await self._store.lapse()
         if await self._store.contact(self._lease_seconds / 2) < self._lease_seconds:
             return
         reaped = await self._store.reap()

@@ -13,6 +13,7 @@ from zubble_queue.contracts.ending import Ending, Usage
 from zubble_queue.contracts.envelope import BlobRef, TaskEnvelope
 from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.need import Need, sandbox_offers
+from zubble_queue.contracts.question import Asked
 from zubble_queue.contracts.sandbox import NetworkMode, Strength
 from zubble_queue.contracts.tuning import Tuning
 
@@ -58,6 +59,8 @@ class TaskView(BaseModel):
     usage: Usage
     """Settled so far."""
     ending: Ending | None
+    asked: Asked | None = None
+    """The latest question to a person in this round."""
 
     @property
     def outcome(self) -> str | None:
@@ -245,6 +248,8 @@ class Claim:
     """How often an attempt that ends unverified may be followed by another one."""
     past: tuple[PastAttempt, ...] = ()
     """How the attempts ended that were followed by this one."""
+    asked: Asked | None = None
+    """What an earlier attempt of this round asked a person last, with the answer."""
 
 
 @dataclass(frozen=True, slots=True)

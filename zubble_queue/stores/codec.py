@@ -15,11 +15,13 @@ from zubble_queue.contracts.budget import AccountKind, BudgetView
 from zubble_queue.contracts.ending import MICRO, Ending, Usage
 from zubble_queue.contracts.envelope import Header, TaskEnvelope
 from zubble_queue.contracts.need import Need
+from zubble_queue.contracts.question import Answer, Asked, Question
 from zubble_queue.contracts.record import BatchInfo, BatchView, PastRound, TaskState, TaskView
 from zubble_queue.contracts.task import LoopBudget
 from zubble_queue.contracts.tuning import Tuning
 
 USAGE_FIELDS: Final = tuple(Usage.model_fields)
+ASKED_FIELDS: Final = ("question", "asked", "answer_by", "answered", "answer", "unanswered")
 VIEW_FIELDS: Final = (
     *(
         "state",
@@ -34,6 +36,7 @@ VIEW_FIELDS: Final = (
         "hash",
     ),
     *("cancel", "worker", "created", "claimed", "sealed", "ending"),
+    *ASKED_FIELDS,
     *(f"usage:{name}" for name in USAGE_FIELDS),
 )
 ENDING_BYTES: Final = 65_536
@@ -116,6 +119,21 @@ def task_view(task_id: str, values: Sequence[str | None], lease_until: float | N
         lease_until=lease_until / MICRO if lease_until else None,
         usage=settled,
         ending=ending.model_copy(update={"usage": settled}) if ending else None,
+        asked=asked([row[name] for name in ASKED_FIELDS]),
+    )
+
+
+def asked(values: Sequence[str | None]) -> Asked | None:
+    """From the values of ASKED_FIELDS, in order."""
+    question, at, by, answered_at, answer, unanswered = values
+    if not question or not unanswered:
+        return None
+    return Asked(
+        question=Question.model_validate({**json.loads(question), "unanswered": json.loads(unanswered)}),
+        asked_at=seconds(at) or 0.0,
+        answer_by=seconds(by) or 0.0,
+        answered_at=seconds(answered_at),
+        answer=Answer.model_validate_json(answer) if answer else None,
     )
 
 

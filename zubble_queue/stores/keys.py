@@ -56,6 +56,7 @@ KEY_KINDS: Final = (
     KeyKind(
         "delayed", "zset", Lifetime.NEVER, "one entry per task that waits after a failure of the machinery"
     ),
+    KeyKind("questions", "zset", Lifetime.NEVER, "one entry per task that waits for a person"),
     KeyKind("model:*", "hash", Lifetime.ALWAYS, "one per model; what of its provider's limits is used"),
     KeyKind("model:*:slots", "zset", Lifetime.ALWAYS, "the model's `concurrency`"),
     KeyKind("breakers", "zset", Lifetime.ALWAYS, "one entry per model that fails"),
@@ -83,6 +84,7 @@ class Keys:
         self.batches = self.prefix + "batches"
         self.announced = self.prefix + "announced"
         self.delayed = self.prefix + "delayed"
+        self.questions = self.prefix + "questions"
         self.leases = self.prefix + "leases"
         self.busy = self.prefix + "busy"
         self.workers = self.prefix + "workers"

@@ -74,9 +74,10 @@ class Leasing(Reading):
         )
         if answer[0] != "granted":
             return Refused(answer[0])
-        batch, round_, envelope, wallclock, checkpoint, last_seq, previous_end, retries, past, *used = answer[
+        batch, round_, envelope, wallclock, checkpoint, last_seq, previous_end, retries, past, *rest = answer[
             1
         ]
+        asked, used = rest[: len(codec.ASKED_FIELDS)], rest[len(codec.ASKED_FIELDS) :]
         lease = Lease(header.task_id, batch, header.attempt, lease_id, int(round_))
         try:
             task = codec.envelope(header.task_id, envelope)
@@ -92,6 +93,7 @@ class Leasing(Reading):
             previous_end=previous_end or "none",
             retries_left=max(int(answer[2]) - int(retries or 0), 0),
             past=tuple(PastAttempt.model_validate(entry) for entry in json.loads(past or "[]")),
+            asked=codec.asked(asked),
         )
 
     async def renew(self, lease: Lease) -> Renewal:

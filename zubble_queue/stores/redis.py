@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Self
 
 from zubble_queue.stores.address import place
+from zubble_queue.stores.asking import Asking
 from zubble_queue.stores.auditing import Auditing
 from zubble_queue.stores.budgeting import Budgeting
 from zubble_queue.stores.connection import StoreOptions, open_client
@@ -15,7 +16,7 @@ from zubble_queue.stores.limits import Limits
 from zubble_queue.stores.remembering import Remembering
 
 
-class RedisStore(Feeding, Leasing, Budgeting, Limits, Remembering, Auditing):
+class RedisStore(Feeding, Leasing, Asking, Budgeting, Limits, Remembering, Auditing):
     """Batches, tasks, leases and workers in Redis (7.0 or newer) or Valkey (7.2 or newer).
 
     Times are seconds since the epoch by the server's clock. Every method raises StoreUnavailable when the

@@ -6,6 +6,7 @@ from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.memory import MemoryEntry
 from zubble_queue.contracts.model import TryEnd
 from zubble_queue.contracts.model_config import ModelConfig
+from zubble_queue.contracts.question import Answer, Question
 from zubble_queue.contracts.record import Checkpoint, WorkerInfo
 from zubble_queue.stores.keys import KEY_KINDS, Lifetime
 from zubble_queue.stores.limits import Place
@@ -30,7 +31,7 @@ def remembered(lease):
 
 
 async def use_everything(world):
-    """One task sealed, one postponed, one running, one waiting, one cancelled; every kind of key written."""
+    """Tasks sealed, postponed, asking, waiting and cancelled; every kind of key written."""
     await world.store.lead("feeder", "f", 60)
     await world.store.contact(30.0)
     await world.store.register(WORKER, ttl_seconds=60)
@@ -55,7 +56,9 @@ async def use_everything(world):
     for _ in range(10):
         await world.store.leave(Place("other", "slot", 1), config, TryEnd("failed"))
     await world.store.postpone((await world.claim()).lease, cause="no endpoint")
-    await world.claim()
+    nobody = Answer(text="decide", by="deadline")
+    question = Question(question_id="q", kind="question", cause="agent", text="?", unanswered=nobody)
+    await world.store.ask((await world.claim()).lease, question, 60.0)
 
 
 async def test_a_run_writes_keys_of_every_kind_and_of_no_other(world):

@@ -60,6 +60,6 @@ end
 begin()
 
 local given = fields(key, 'batch', 'round', 'envelope', 'wallclock', 'checkpoint', 'last_seq', 'previous_end',
-  'retries', 'past', 'usage:calls', 'usage:estimated_calls', 'usage:prompt_tokens', 'usage:completion_tokens', 'usage:cached_tokens',
+  'retries', 'past', 'question', 'asked', 'answer_by', 'answered', 'answer', 'unanswered', 'usage:calls', 'usage:estimated_calls', 'usage:prompt_tokens', 'usage:completion_tokens', 'usage:cached_tokens',
   'usage:reasoning_tokens', 'usage:spend_micro_usd')
 return {'granted', given, redis.call('HGET', batch_key(batch), 'max_retries') or '0'}

@@ -49,7 +49,7 @@ end
 
 local function held(id, token)
   local record = fields(task_key(id), 'state', 'token')
-  return record[1] == 'running' and record[2] == token
+  return (record[1] == 'running' or record[1] == 'awaiting_human') and record[2] == token
 end
 
 local function move(id, batch, from, to)
@@ -161,11 +161,14 @@ local function settle_open_calls(id, batch)
   end
 end
 
--- An attempt without contact freezes itself after two thirds of a lease: what lies beyond was not its time.
+-- An attempt without contact freezes itself after two thirds of a lease: what lies beyond was not its time. Nor is
+-- what it waits for a person's answer.
 local function charge_wallclock(id)
-  local mark = tonumber(redis.call('HGET', task_key(id), 'mark') or NOW)
-  local spent = math.max(0, math.min(NOW - mark, LEASE * 2 / 3))
-  redis.call('HINCRBY', task_key(id), 'wallclock', int(spent))
+  local record = fields(task_key(id), 'mark', 'state')
+  if record[2] ~= 'awaiting_human' then
+    local spent = math.max(0, math.min(NOW - tonumber(record[1] or NOW), LEASE * 2 / 3))
+    redis.call('HINCRBY', task_key(id), 'wallclock', int(spent))
+  end
   redis.call('HSET', task_key(id), 'mark', int(NOW))
 end
 
@@ -235,15 +238,49 @@ local function let_batch_expire_when_done(batch)
   end
 end
 
+-- The holder of a lease ends its attempt before its question was answered.
+local function withdraw_question(id, batch)
+  if redis.call('HGET', task_key(id), 'state') == 'awaiting_human' then
+    redis.call('ZREM', P .. 'questions', id)
+    move(id, batch, 'awaiting_human', 'running')
+  end
+end
+
+-- A task goes on waiting for its answer without a worker.
+local function leave_waiting(id, batch, previous_end)
+  end_lease(id)
+  redis.call('HSET', task_key(id), 'previous_end', previous_end)
+  redis.call('HDEL', task_key(id), 'token')
+  changed(batch)
+  wake()
+end
+
+-- An attempt whose worker still waits goes on; else the next one does, and nobody is charged for it. A worker that
+-- did not renew in time finds its lease gone, and the checkpoint it made before it asked.
+local function take_answer(id, batch, answer)
+  local until_ = redis.call('ZSCORE', P .. 'leases', id)
+  redis.call('ZREM', P .. 'questions', id)
+  redis.call('HSET', task_key(id), 'answer', answer, 'answered', int(NOW), 'mark', int(NOW))
+  if until_ and tonumber(until_) >= NOW then
+    move(id, batch, 'awaiting_human', 'running')
+    return
+  elseif until_ then
+    end_lease(id)
+  end
+  move(id, batch, 'awaiting_human', 'queued')
+  put_in_waiting(id, batch)
+end
+
 -- The one way into `sealed`. `from` is the state before; `ending` is JSON without usage, which is the ledger's.
 local function seal(id, batch, from, outcome, ending)
-  if from == 'running' then
+  if from == 'running' or redis.call('ZSCORE', P .. 'leases', id) then
     settle_open_calls(id, batch)
     end_lease(id)
   end
   redis.call('ZREM', batch_key(batch) .. ':waiting', id)
-  redis.call('ZREM', P .. 'announced', id)
-  redis.call('ZREM', P .. 'delayed', id)
+  for _, index in ipairs({'announced', 'delayed', 'questions'}) do
+    redis.call('ZREM', P .. index, id)
+  end
   charge_outcome(id, batch, outcome)
   redis.call('HSET', task_key(id), 'ending', ending, 'outcome', outcome, 'sealed', int(NOW))
   redis.call('HINCRBY', batch_key(batch), 'outcome:' .. outcome, 1)

@@ -11,7 +11,7 @@ local function indexed(id, index)
 end
 
 local function inspect(id)
-  local record = fields(task_key(id), 'state', 'outcome')
+  local record = fields(task_key(id), 'state', 'outcome', 'answer_by')
   local state = record[1]
   if not state then
     redis.call('ZREM', key .. ':tasks', id)
@@ -28,6 +28,8 @@ local function inspect(id)
     mended[#mended + 1] = id
   elseif state == 'running' and not indexed(id, P .. 'leases') then
     redis.call('ZADD', P .. 'leases', int(NOW + LEASE), id)
+  elseif state == 'awaiting_human' and not indexed(id, P .. 'questions') then
+    redis.call('ZADD', P .. 'questions', record[3], id)
   end
 end
 

@@ -14,6 +14,7 @@ elseif not held(id, token) then
 end
 local batch = record[1]
 charge_wallclock(id)
+withdraw_question(id, batch)
 settle_open_calls(id, batch)
 redis.call('HSET', key, 'released_by', token)
 redis.call('HSETNX', key, 'infra_since', int(NOW))

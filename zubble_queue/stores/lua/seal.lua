@@ -12,6 +12,7 @@ elseif not held(id, token) then
 end
 local batch = record[3]
 charge_wallclock(id)
+withdraw_question(id, batch)
 redis.call('HSET', key, 'sealed_by', token, 'worklog', arg(6))
 redis.call('HINCRBY', batch_key(batch), 'tokens_saved', arg(4))
 for at = 11, #ARGV - 3, 2 do

@@ -7,7 +7,7 @@ local function drop(index, member)
   orphans[#orphans + 1] = member
 end
 
-for _, index in ipairs({'announced', 'leases', 'delayed'}) do
+for _, index in ipairs({'announced', 'leases', 'delayed', 'questions'}) do
   for _, id in ipairs(redis.call('ZRANGE', P .. index, 0, -1)) do
     if redis.call('EXISTS', task_key(id)) == 0 then
       drop(index, id)

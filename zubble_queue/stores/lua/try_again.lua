@@ -16,12 +16,14 @@ if retries >= most or record[6] == '1' or batch_cancelled(batch) then
   return {'spent'}
 end
 charge_wallclock(id)
+withdraw_question(id, batch)
 settle_open_calls(id, batch)
 local past = record[5] and cjson.decode(record[5]) or {}
 local ending = cjson.decode(arg(4))
 ending.attempt, ending.spend_micro_usd = tonumber(record[3]), cost(id)
 past[#past + 1] = ending
 redis.call('HSET', key, 'released_by', token, 'retries', retries + 1, 'past', cjson.encode(past), 'checkpoint', arg(3))
+redis.call('HDEL', key, 'question', 'question_id', 'answer')
 note(id, record[3], 'tried_again', {number = retries + 1, cause = ending.outcome, reason = ending.reason,
   spend_micro_usd = ending.spend_micro_usd})
 requeue(id, batch, 'retried')
