@@ -15,8 +15,8 @@ import pytest
 from zubble_queue.contracts.sandbox import MIB, Command
 from zubble_sandbox import wire
 
-FLOOD_MIB = int(os.environ.get("ZUBBLE_ABUSE_FLOOD_MIB", "256"))
-"""10,240 is the full size of attack 24."""
+from .sizes import FLOOD_MIB
+
 KEPT = 131_072 + 200
 
 
@@ -24,6 +24,7 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("where", ["", ">&2", "& head -c {0} /dev/zero >&2; wait"])
 async def test_a_flood_of_output_is_counted_and_costs_no_memory(box, host, where):
     size = FLOOD_MIB * MIB
