@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import signal
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
-from flower.command import apply_env_options
+import structlog
+from flower import urls
+from flower.app import Flower
+from flower.command import apply_env_options, apply_options, extract_settings, setup_logging
 from tornado.options import Error, options
 
 from zubble_queue.errors import BadInput, CannotStart
 from zubble_queue.settings import Settings
 from zubble_worker.app import make_app
+from zubble_worker.flower_audit import Audit, Records
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "conf": os.devnull,
@@ -33,20 +38,14 @@ _PREFIX: Final = "FLOWER_"
 _GUARDS: Final = ("auth", "basic_auth")
 """Either asks a visitor who he is."""
 
+_log = structlog.get_logger(__name__)
 
-def serve(
-    settings: Settings,
-    given: Mapping[str, str | int | bool],
-    *,
-    more: Sequence[str],
-    users: Sequence[str],
-    open_door: bool,
-) -> None:
-    """Run Flower until SIGTERM or Ctrl-C.
+
+class FlowerServer:
+    """Flower, told what it is to do.
 
     Args:
-        settings: With redis_url.
-        given: Flower's options, by their names.
+        given: Flower's options, by their names; `address` is one of them.
         more: Further ones, as Flower reads them from a command line; they win.
         users: `name:password` each; none leaves it to Flower's own options who may look.
         open_door: Whether anybody may look who gets here.
@@ -54,30 +53,64 @@ def serve(
     Raises:
         BadInput: An option or a variable that Flower does not know, a value that it cannot read, or anybody
             could look and that was not said.
-        CannotStart: The address is not to be had, or Flower refuses what it was told.
+        CannotStart: Flower refuses what it was told.
     """
-    _check(more)
-    _check_door(str(given["address"]), open_door=open_door or bool(users) or _guarded(more))
-    for name, value in DEFAULTS.items():
-        os.environ.setdefault(f"{_PREFIX}{name}".upper(), value)
-    if users:
-        os.environ.pop(f"{_PREFIX}BASIC_AUTH", None)
-        options.basic_auth = list(users)
+
+    def __init__(
+        self,
+        given: Mapping[str, str | int | bool],
+        *,
+        more: Sequence[str],
+        users: Sequence[str],
+        open_door: bool,
+    ) -> None:
+        _check(more)
+        _check_door(str(given["address"]), open_door=open_door or bool(users) or _guarded(more))
+        for name, value in DEFAULTS.items():
+            os.environ.setdefault(f"{_PREFIX}{name}".upper(), value)
+        if users:
+            os.environ.pop(f"{_PREFIX}BASIC_AUTH", None)
+            options.basic_auth = list(users)
+        _read_options([f"--{name}={value}" for name, value in given.items()], more)
+
+    def serve(self, settings: Settings) -> None:
+        """Run until SIGTERM or Ctrl-C; settings with redis_url.
+
+        Raises:
+            CannotStart: The address is not to be had.
+        """
+        flower = Flower(capp=make_app(settings), options=options, **urls.settings)
+        try:
+            port = flower.start_http_server()
+        except OSError as refused:
+            where = f"{options.address}:{options.port}"
+            raise CannotStart(f"{where} is not to be had: {refused.strerror or refused}.") from refused
+        _log.info("flower serves", action="flower_serves", address=options.address, port=port)
+        _run(flower, Records(settings))
+
+
+def _run(flower: Any, records: Records) -> None:
+    """In the loop that Flower made, until a signal."""
+    loop = flower.io_loop.asyncio_loop
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, flower.stop)
+    auditing = loop.create_task(Audit(records.view, flower.events.state).run())
+    flower.start()
+    auditing.cancel()
+    loop.run_until_complete(records.aclose())
+
+
+def _read_options(given: Sequence[str], more: Sequence[str]) -> None:
     try:
         apply_env_options()
-    except (ValueError, KeyError, Error) as refused:
-        raise BadInput([f"Flower cannot read its variables {_PREFIX}…: {refused}."]) from None
-    arguments = [f"--{name}={value}" for name, value in given.items()]
+        apply_options("zubble flower", [*given, *more])
+    except (ValueError, Error) as refused:
+        raise BadInput([f"Flower cannot read an option or a variable {_PREFIX}…: {refused}."]) from None
     try:
-        make_app(settings).start(["flower", *arguments, *more])
-    except Error as refused:
-        raise BadInput([f"Flower refuses an option: {str(refused).rstrip('.')}."]) from None
-    except OSError as refused:
-        where = f"{given.get('address')}:{given.get('port')}"
-        raise CannotStart(f"{where} is not to be had: {refused.strerror or refused}.") from refused
-    except SystemExit as left:
-        if left.code:
-            raise CannotStart("Flower refused what it was told; its own words are above.") from None
+        extract_settings()
+    except SystemExit:
+        raise CannotStart("Flower refuses what it was told; its own words are above.") from None
+    setup_logging()
 
 
 def _check_door(address: str, *, open_door: bool) -> None:
@@ -107,7 +140,7 @@ def _check(more: Sequence[str]) -> None:
     """Flower passes over what it does not know: a misspelled guard would leave the door open."""
     known = {name.replace("-", "_") for name in options}
     problems = [
-        f"Flower has no option {argument.partition('=')[0]!r}: write --NAME=VALUE, as `celery flower --help` "
+        f"Flower has no option {argument.partition('=')[0]!r}: write --NAME=VALUE, as its documentation "
         "names them."
         for argument in more
         if not argument.startswith("--") or _name(argument) not in known

@@ -33,13 +33,20 @@ class Body:
         except Exception as error:  # noqa: BLE001 - the worker's edge: logged whole, shown scrubbed
             _log.exception("attempt failed unexpectedly", action="attempt_failed", task_id=header.task_id)
             raise AttemptFailed(f"infra: {type(error).__name__}") from None
+        if done.how == "parked":
+            return done.cause
         if done.ending is None:
             raise Dropped(done.cause or done.how)
-        return _result(done.ending)
+        return shown(done.ending)
 
 
-def _result(ending: Ending) -> str:
-    """`<outcome> $<spend> <n>-it`, in the state that tells the truth (design: section 8)."""
+def shown(ending: Ending) -> str:
+    """`<outcome> $<spend> <n>-it`, in the state that tells the truth (design: section 8).
+
+    Raises:
+        AttemptFailed: With that text, where Flower shows FAILURE.
+        Dropped: Where it shows REVOKED.
+    """
     summary = f"{ending.outcome} ${ending.spend_usd:.4f} {ending.iterations_used}-it"
     if ending.stop is Stop.CANCELLED:
         raise Dropped(summary)

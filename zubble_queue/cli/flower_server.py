@@ -44,12 +44,12 @@ def run(
     """
     log_to_stderr()
     may_look = _users(users) if users is not None else ()
-    serve = registry.load("service", "flower")
     options: dict[str, str | int | bool] = {name: value for name, value in given.items() if value is not None}
     if persistent:
         options |= {"persistent": True, "db": str(_history(settings.home))}
+    server = registry.load("service", "flower")(options, more=more, users=may_look, open_door=open_door)
     with _reached(settings) as found:
-        serve(found, options, more=more, users=may_look, open_door=open_door)
+        server.serve(found)
     return Exit.DONE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -77,10 +78,15 @@ def start_flower(missing_part):
             )
         return f"http://127.0.0.1:{port}"
 
+    def stop() -> None:
+        for process in running:
+            process.terminate()
+        assert [process.wait(30) for process in running] == [0] * len(running), "it leaves at SIGTERM"
+        running.clear()
+
+    start.stop = stop
     yield start
-    for process in running:
-        process.terminate()
-        process.wait()
+    stop()
 
 
 async def pages_of(flower: httpx.AsyncClient, worker: str, attempts: list[str]) -> dict[str, str]:
@@ -93,20 +99,21 @@ async def pages_of(flower: httpx.AsyncClient, worker: str, attempts: list[str]) 
     return {path: answer.text for path, answer in answers.items()}
 
 
+async def the_workers(flower: httpx.AsyncClient) -> list[str]:
+    """Names of those that Flower knows; none as long as it does not answer."""
+    try:
+        return list((await flower.get("/api/workers", params={"refresh": 1})).json())
+    except (httpx.HTTPError, ValueError):
+        return []
+
+
 async def test_flower_shows_every_attempt_as_it_was_and_no_canary(install, redis_url, start_flower):
     zubble = await install(RULES, url=redis_url)
     zubble.start_worker(slots=3, PLANTED=VARIABLE)
     home = zubble.folder / "worker-0"
     async with httpx.AsyncClient(base_url=start_flower(home), timeout=30, auth=USER) as flower:
-
-        async def the_worker() -> list[str]:
-            try:
-                return list((await flower.get("/api/workers", params={"refresh": 1})).json())
-            except (httpx.HTTPError, ValueError):
-                return []
-
         [worker] = await wait_until(
-            the_worker, "it knows the worker", evidence=(home / "flower.log").read_text
+            lambda: the_workers(flower), "it knows the worker", evidence=(home / "flower.log").read_text
         )
         await zubble.submit(*(zubble.task(name) for name in RULES))
         views = {name: await zubble.sealed(name) for name in RULES}
@@ -141,3 +148,50 @@ async def test_flower_shows_every_attempt_as_it_was_and_no_canary(install, redis
     logs = zubble.log() + (home / "flower.log").read_text()
     kept = await zubble.dump()
     assert [canary for canary in (SECRET, PASSWORD, VARIABLE) if canary in logs or canary in kept] == []
+
+
+@pytest.mark.slow
+async def test_an_attempt_whose_worker_was_killed_is_shown_as_lost_also_after_a_restart(
+    install, redis_url, start_flower
+):
+    slow = {"text": MAKE, "token_seconds": 30.0}
+    zubble = await install({"good": [PLAN, slow]}, after_restart=[PLAN, MAKE, SUBMIT], url=redis_url)
+    first = zubble.start_worker(slots=1)
+    home = zubble.folder / "worker-0"
+    state = "--persistent"
+    address = start_flower(home, state)
+    async with httpx.AsyncClient(base_url=address, timeout=30, auth=USER) as flower:
+        evidence = (home / "flower.log").read_text
+        await wait_until(lambda: the_workers(flower), "it knows the worker", evidence=evidence)
+        task = zubble.task("good")
+        await zubble.submit(task)
+
+        async def states() -> list[tuple[str, str]]:
+            shown = (await flower.get("/api/tasks")).json().values()
+            return sorted((each["uuid"].removeprefix(f"{task.task_id}."), each["state"]) for each in shown)
+
+        async def has_started() -> bool:
+            return await states() == [("1.1", "STARTED")] and len(zubble.endpoint.calls) == 2
+
+        await wait_until(has_started, "the first attempt waits for a reply", evidence=evidence)
+        first.send_signal(signal.SIGKILL)
+        zubble.start_worker(slots=1)
+        view = await zubble.sealed("good")
+
+        async def both_ended() -> bool:
+            return await states() == [("1.1", "FAILURE"), ("2.1", "SUCCESS")]
+
+        await wait_until(both_ended, "both attempts have ended", evidence=evidence)
+        lost = (await flower.get(f"/api/task/info/{task.task_id}.1.1")).json()
+    assert (view.outcome, view.attempt) == ("verified", 2)
+    assert lost["exception"] == "AttemptFailed('lost: no word from its worker')"
+    start_flower.stop()
+    async with httpx.AsyncClient(base_url=start_flower(home, state), timeout=30, auth=USER) as flower:
+
+        async def remembered() -> bool:
+            try:
+                return await states() == [("1.1", "FAILURE"), ("2.1", "SUCCESS")]
+            except httpx.HTTPError:
+                return False
+
+        await wait_until(remembered, "it remembers both", evidence=evidence)
