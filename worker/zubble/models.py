@@ -59,7 +59,9 @@ def openai_model(
             price=price,
             api_key_env=api_key_env,
             context=context,
-            capabilities=Capabilities(chat_template_kwargs=chat_template_kwargs),
+            capabilities=Capabilities(thinking="chat_template_kwargs")
+            if chat_template_kwargs
+            else Capabilities(),
         )
     except ValidationError as invalid:
         raise BadInput(sentences(invalid, renamed={"base_url": "base"})) from invalid

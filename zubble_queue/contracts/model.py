@@ -66,6 +66,9 @@ class CallOptions:
     response_schema: dict[str, Any] | None = None
     """JSON schema of the reply, passed on where the endpoint can enforce it."""
     seed: int | None = None
+    prefix: str = ""
+    """The beginning of the reply, from which a model that `continues` is to go on; what comes back is the
+    rest, and no schema is enforced on it."""
     admission: Admission | None = None
     """Asked before and told after every try; without one every try is made at once."""
     call_id: str = ""
@@ -152,6 +155,9 @@ class Model(Protocol):
     @property
     def context_tokens(self) -> int:
         """Window of prompt and completion together."""
+
+    def continues(self, level: Level) -> bool:
+        """Whether a reply at that thinking level can go on from a prefix, and is to."""
 
     async def query(self, messages: Sequence[Message], options: CallOptions, watch: StreamWatcher) -> Reply:
         """One streamed call."""

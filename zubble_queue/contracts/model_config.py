@@ -13,6 +13,7 @@ from zubble_queue.contracts import identity
 from zubble_queue.contracts.envelope import Level
 from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.model import Price
+from zubble_queue.contracts.providers import PROVIDERS, Provider
 from zubble_queue.errors import BadInput
 
 _STRICT: Final = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -53,13 +54,25 @@ class Capabilities(BaseModel):
     stream_usage: bool = True
     """`stream_options.include_usage`."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    chat_template_kwargs: bool = False
-    """`enable_thinking` and `reasoning_effort`, as vLLM and llama.cpp take them (Z23)."""
+    thinking: Literal[
+        "reasoning_effort", "reasoning", "thinking", "enable_thinking", "chat_template_kwargs"
+    ] = "reasoning_effort"
+    """The field that takes the thinking level (Z23).
+
+    `reasoning_effort`: the effort's name (OpenAI, Ollama, Gemini). `reasoning`: `{effort}` or `{enabled}`
+    (OpenRouter). `thinking`: `{type: enabled | disabled}` (DeepSeek, GLM). `enable_thinking`: true or false
+    (Qwen). `chat_template_kwargs`: `enable_thinking` and `reasoning_effort` in there (vLLM, llama.cpp)."""
     reasoning_efforts: FrozenMap[Level, str] = Field(default_factory=dict, validate_default=True)
     """Thinking level to the effort's name at the endpoint, as in {"low" = "low", "xhigh" = "high"}.
 
     Where it is empty no effort is sent. Where it is not, a level without an entry is refused before any
-    request (F4); `off` without an entry sends nothing."""
+    request (F4); `off` without an entry sends none."""
+    prefix: Literal["none", "last_message", "continue_final_message", "prefix_field"] = "none"
+    """How the endpoint is told to go on from the beginning of a reply (C4), at thinking level `off` only.
+
+    The beginning is the last message, the assistant's. `last_message`: that is enough (llama.cpp).
+    `continue_final_message`: with this field, and `add_generation_prompt` false (vLLM, SGLang).
+    `prefix_field`: the message has `prefix` true (Mistral; DeepSeek under /beta)."""
 
 
 class ModelConfig(BaseModel):
@@ -86,7 +99,12 @@ class ModelConfig(BaseModel):
     price: PriceTable | Literal["free", "genai-prices"] = "genai-prices"
     context: int = Field(default=128_000, ge=1_024)
     """Window in tokens, prompt and completion together."""
+    provider: Provider | None = None
+    """Whose endpoint it is: gives `capabilities` what is known of it, where the table itself does not."""
     capabilities: Capabilities = Field(default_factory=Capabilities)
+    nudge_mode: Literal["next_turn", "restart_prefix"] | None = None
+    """How a model is nudged whose reply begins to repeat itself (C4); where it is left out, `restart_prefix`
+    if `capabilities.prefix` allows it."""
     connect_timeout_seconds: float = Field(default=10.0, gt=0, le=600)
     idle_timeout_seconds: float = Field(default=60.0, gt=0, le=3_600)
     """Longest silence between two pieces of the stream, and before the first."""
@@ -112,6 +130,17 @@ class ModelConfig(BaseModel):
             raise BadInput([f"{name}: {_NO_KEYS}" for name in named])
         return data
 
+    @model_validator(mode="before")
+    @classmethod
+    def _knows_its_provider(cls, data: Any) -> Any:
+        known = PROVIDERS.get(str(data.get("provider"))) if isinstance(data, Mapping) else None
+        if known is None:
+            return data
+        given = data.get("capabilities") or {}
+        if isinstance(given, Capabilities):
+            given = given.model_dump(exclude_unset=True)
+        return {**data, "capabilities": {**known, **given} if isinstance(given, Mapping) else given}
+
     @field_validator("base_url")
     @classmethod
     def _is_plain_url(cls, url: str | None) -> str | None:
@@ -132,6 +161,8 @@ class ModelConfig(BaseModel):
             raise ValueError("script is needed: the path of the script to play")
         if self.api_key_env and self.api_key_file:
             raise ValueError("api_key_env and api_key_file exclude each other")
+        if self.nudge_mode == "restart_prefix" and self.capabilities.prefix == "none":
+            raise ValueError("nudge_mode restart_prefix needs capabilities.prefix: how the endpoint goes on")
         return self
 
     def named(self, name: str) -> ModelConfig:
@@ -142,6 +173,10 @@ class ModelConfig(BaseModel):
         """Whether the thinking level can be asked for (F4)."""
         efforts = self.capabilities.reasoning_efforts
         return level == "off" or not efforts or level in efforts
+
+    def continues(self, level: Level) -> bool:
+        """Whether a reply at that level can go on from its beginning: one that thinks first cannot."""
+        return self.capabilities.prefix != "none" and self.nudge_mode != "next_turn" and level == "off"
 
     @property
     def is_loopback(self) -> bool:

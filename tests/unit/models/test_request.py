@@ -84,13 +84,13 @@ def test_a_schema_is_sent_as_a_response_format():
     ],
 )
 def test_local_servers_hear_the_thinking_level_in_the_template(level, kwargs):
-    assert sent({"chat_template_kwargs": True}, level=level)["chat_template_kwargs"] == kwargs
+    assert sent({"thinking": "chat_template_kwargs"}, level=level)["chat_template_kwargs"] == kwargs
 
 
 def test_the_effort_is_sent_by_the_endpoints_own_name():
     efforts = {"reasoning_efforts": {"xhigh": "high"}}
     assert sent(efforts, level="xhigh")["reasoning_effort"] == "high"
-    assert sent(efforts | {"chat_template_kwargs": True}, level="xhigh")["chat_template_kwargs"] == {
+    assert sent(efforts | {"thinking": "chat_template_kwargs"}, level="xhigh")["chat_template_kwargs"] == {
         "enable_thinking": True,
         "reasoning_effort": "high",
     }

@@ -23,6 +23,7 @@ from zubble_worker.models.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from zubble_queue.contracts.envelope import Level
     from zubble_queue.contracts.model import CallOptions, Message, Price, Reply, StreamWatcher
     from zubble_queue.contracts.model_config import ModelConfig
     from zubble_worker.models.assembly import Assembly
@@ -83,6 +84,9 @@ class OpenAIModel:
     @property
     def context_tokens(self) -> int:
         return self._config.context
+
+    def continues(self, level: Level) -> bool:
+        return self._config.continues(level)
 
     async def query(self, messages: Sequence[Message], options: CallOptions, watch: StreamWatcher) -> Reply:
         """One streamed call, with its retries."""

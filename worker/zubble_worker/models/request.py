@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from zubble_queue.contracts.envelope import Level
     from zubble_queue.contracts.model import CallOptions, Message
     from zubble_queue.contracts.model_config import Capabilities, ModelConfig
 
@@ -25,8 +26,11 @@ def request_body(config: ModelConfig, messages: Sequence[Message], options: Call
     body |= {"temperature": options.temperature} if can.temperature else {}
     body |= {"seed": options.seed} if can.seed and options.seed is not None else {}
     body |= {"stop": list(stop)} if (stop := stop_sequences(can, options)) else {}
-    body |= _response_format(options) if can.response_schema and options.response_schema else {}
-    body |= _thinking(can, options)
+    if options.prefix:
+        _go_on(body, can, options.prefix)
+    elif can.response_schema and options.response_schema:
+        body |= _response_format(options)
+    body |= thinking(can, options.level)
     return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
@@ -40,11 +44,30 @@ def _response_format(options: CallOptions) -> dict[str, Any]:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _thinking(can: Capabilities, options: CallOptions) -> dict[str, Any]:
-    effort = can.reasoning_efforts.get(options.level)
-    if not can.chat_template_kwargs:
-        return {"reasoning_effort": effort} if effort else {}
-    switches: dict[str, Any] = {"enable_thinking": options.level != "off"}
-    if options.level != "off":
-        switches["reasoning_effort"] = effort or options.level
-    return {"chat_template_kwargs": switches}
+def _go_on(body: dict[str, Any], can: Capabilities, prefix: str) -> None:
+    """Let the reply begin with the prefix. No schema: it would be enforced on the rest alone."""
+    beginning: dict[str, Any] = {"role": "assistant", "content": prefix}
+    match can.prefix:
+        case "prefix_field":
+            beginning["prefix"] = True
+        case "continue_final_message":
+            body |= {"continue_final_message": True, "add_generation_prompt": False}
+    body["messages"].append(beginning)
+
+
+def thinking(can: Capabilities, level: Level) -> dict[str, Any]:
+    """The thinking level in the endpoint's own field; empty where there is nothing to say."""
+    effort, thinks = can.reasoning_efforts.get(level), level != "off"
+    named: dict[str, Any] = {"reasoning_effort": effort} if effort else {}
+    match can.thinking:
+        case "reasoning_effort":
+            return named
+        case "reasoning":
+            return {"reasoning": {"effort": effort} if effort else {"enabled": thinks}}
+        case "thinking":
+            return {"thinking": {"type": "enabled" if thinks else "disabled"}, **named}
+        case "enable_thinking":
+            return {"enable_thinking": thinks, **named}
+        case "chat_template_kwargs":
+            asked = {"reasoning_effort": effort or level} if thinks else {}
+            return {"chat_template_kwargs": {"enable_thinking": thinks, **asked}}

@@ -49,6 +49,8 @@ class When(BaseModel):
     """Equal to what the script's `marker` pattern found."""
     model: str | None = None
     """The name the request asks for."""
+    continuing: str | None = None
+    """Somewhere in the beginning of the reply that the request asks to go on from."""
 
     @field_validator("matches")
     @classmethod
@@ -61,6 +63,7 @@ class When(BaseModel):
             and (self.marker is None or self.marker == marker)
             and (self.contains is None or self.contains in prompt.text)
             and (self.last_contains is None or self.last_contains in prompt.last)
+            and (self.continuing is None or self.continuing in prompt.beginning)
             and (self.matches is None or re.search(self.matches, prompt.text) is not None)
         )
 
@@ -98,6 +101,12 @@ class Prompt:
     @cached_property
     def last(self) -> str:
         return next((content for role, content in reversed(self.messages) if role != "assistant"), "")
+
+    @property
+    def beginning(self) -> str:
+        """Of the reply that is asked for; empty where it is to begin anew."""
+        role, content = self.messages[-1] if self.messages else ("", "")
+        return content if role == "assistant" else ""
 
     @property
     def turn(self) -> int:

@@ -23,6 +23,7 @@ from zubble_worker.models.scripted_reply import INVALID_UTF8, Fault
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from zubble_queue.contracts.envelope import Level
     from zubble_queue.contracts.model import CallOptions, Message, Price, Reply, StreamWatcher
     from zubble_worker.models.assembly import Assembly
     from zubble_worker.models.performance import Performance, Piece
@@ -83,12 +84,15 @@ class ScriptedModel:
     def context_tokens(self) -> int:
         return self._config.context
 
+    def continues(self, level: Level) -> bool:
+        return self._config.continues(level)
+
     async def query(self, messages: Sequence[Message], options: CallOptions, watch: StreamWatcher) -> Reply:
         """One call, with its retries."""
         self.calls.append(ScriptedCall(tuple(messages), options))
-        prompt = Prompt(
-            self._config.model or self._name, tuple((message.role, message.content) for message in messages)
-        )
+        said = [(message.role, message.content) for message in messages]
+        said += [("assistant", options.prefix)] if options.prefix else []
+        prompt = Prompt(self._config.model or self._name, tuple(said))
         query = Query(messages, options, watch, name=self._name, config=self._config, price=self._price)
         return await query.run(partial(self._try, prompt, options))
 
