@@ -11,6 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import structlog
@@ -49,6 +50,23 @@ class Publisher(Protocol):
         """Give up connections."""
 
 
+@dataclass(slots=True)
+class Tally:
+    """What a feeder has done since it began."""
+
+    leads: bool = False
+    """Whether it leads now."""
+    announced: int = 0
+    """Messages sent."""
+    requeued: int = 0
+    stuck: int = 0
+    """Leases that were reaped, by what became of the task."""
+    mended: int = 0
+    """Records, indexes and counters that the census put right."""
+    failures: int = 0
+    """Rounds that failed."""
+
+
 def offers(workers: Iterable[WorkerInfo]) -> list[Offer]:
     """Workers that serve the same needs, together: room for their free slots and a quarter, rounded up."""
     free: Counter[tuple[str, ...]] = Counter()
@@ -75,6 +93,7 @@ class Feeder:
         self._lead_seconds = min(LEAD_SECONDS, lease_seconds / 3)
         self._reap_seconds = min(REAP_SECONDS, lease_seconds / 8)
         self._unsent: list[Header] = []
+        self.tally = Tally()
         self._reap_due = self._census_due = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -93,7 +112,8 @@ class Feeder:
             await self._leave()
 
     async def _round(self, stop: asyncio.Event) -> None:
-        if not await self._store.lead(ROLE, self._holder, self._lead_seconds):
+        self.tally.leads = await self._store.lead(ROLE, self._holder, self._lead_seconds)
+        if not self.tally.leads:
             await _unless(stop, self._store.wait_for_lead(ROLE, self._lead_seconds / 3))
             return
         await self._feed()
@@ -119,6 +139,7 @@ class Feeder:
         except Exception as failed:  # noqa: BLE001 - the broker's errors are the publisher's own
             logger.warning("messages were not sent", action="publish_failed", cause=str(failed))
         else:
+            self.tally.announced += len(self._unsent)
             self._unsent = []
 
     async def _reap(self) -> None:
@@ -134,6 +155,8 @@ class Feeder:
         if await self._store.contact(self._lease_seconds / 2) < self._lease_seconds:
             return
         reaped = await self._store.reap()
+        self.tally.requeued += len(reaped.requeued)
+        self.tally.stuck += len(reaped.stuck)
         if reaped.requeued or reaped.stuck:
             logger.warning(
                 "leases were reaped", action="reaped", requeued=reaped.requeued, stuck=reaped.stuck
@@ -145,6 +168,7 @@ class Feeder:
             return
         self._census_due = now + min(CENSUS_SECONDS, self._lease_seconds)
         census = await self._store.census()
+        self.tally.mended += sum(map(len, _lists(census).values()))
         if census.reannounced or census.orphans or census.miscounted:
             logger.warning("the census mended", action="census", **_lists(census))
         if not self._unsent:
@@ -175,6 +199,7 @@ class Feeder:
         return max(0.05, min(due, self._reap_seconds, self._lead_seconds / 3))
 
     async def _leave(self) -> None:
+        self.tally.leads = False
         try:
             await self._store.resign(ROLE, self._holder)
             await self._publisher.aclose()
@@ -185,6 +210,7 @@ class Feeder:
         """Any error at all: the worker beside it must go on, so it is logged, and the round tried again."""
         cause = attempt.outcome.exception() if attempt.outcome else None
         known = isinstance(cause, StoreUnavailable)
+        self.tally.leads, self.tally.failures = False, self.tally.failures + 1
         logger.warning(
             "a feeding round failed",
             action="feeder_failed",

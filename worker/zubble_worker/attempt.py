@@ -17,7 +17,7 @@ from zubble_queue.contracts.record import Claim
 from zubble_queue.errors import CeilingReached, InfraError, LeaseLost, ModelUnavailable
 from zubble_worker.case import Case
 from zubble_worker.check import SandboxChecker
-from zubble_worker.exits import Done, Exits
+from zubble_worker.exits import LOST, Done, Exits
 from zubble_worker.lease import Interruption, LeaseKeeper
 from zubble_worker.loop import AgentLoop
 from zubble_worker.preflight import preflight
@@ -67,7 +67,7 @@ class Attempt:
         try:
             return await self._whatever_happens()
         except LeaseLost:
-            return Done("dropped", cause="lease lost")
+            return LOST
         finally:
             if self._case.place:
                 await self._case.place.close()
@@ -100,7 +100,7 @@ class Attempt:
             case Interruption.HANDOVER:
                 return await self._exits.give_back("handover")
             case Interruption.LOST:
-                return Done("dropped", cause="lease lost")
+                return LOST
 
     async def _uninterrupted(self, work: Coroutine[Any, Any, T]) -> T | Interruption:
         """The work's result, or what interrupted it; then the work has been cancelled and has ended."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from zubble_queue import long_strings
 from zubble_queue.artifacts import ArtifactStore
-from zubble_queue.contracts.books import Left
+from zubble_queue.contracts.books import Left, Listener
 from zubble_queue.contracts.ending import Usage
 from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.event import Event
@@ -39,11 +39,12 @@ class AttemptBooks:
         *,
         gate: Gate | None = None,
         bell: Bell | None = None,
+        listeners: Sequence[Listener] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._claim, self._store, self._artifacts, self._clock = claim, store, artifacts, clock
         self._gate = gate or Gate(clock)
-        self._bell, self.parking = bell or Bell(), Parking(clock)
+        self._bell, self.parking, self._listeners = bell or Bell(), Parking(clock), listeners
         self._budget = claim.envelope.budget
         self._started = clock()
         self._open: dict[str, tuple[int, int]] = {}
@@ -77,6 +78,8 @@ class AttemptBooks:
         event = Event(seq=self._seq, time=self.now(), attempt=self._claim.lease.epoch, type=type_, data=data)
         self._unwritten.append(event.model_copy(update={"data": small}))
         await self._write()
+        for listener in self._listeners:
+            listener.happened(event)
         return event
 
     async def _write(self) -> None:
@@ -128,6 +131,8 @@ class AttemptBooks:
         self._bell.ring()
         if self._open.pop(call_id, None) is not None:
             self.usage = self.usage.plus(usage)
+            for listener in self._listeners:
+                listener.settled(usage)
 
     async def parked(self) -> float:
         if (seconds := self.parking.take(_NOTED_SECONDS)) > 0:

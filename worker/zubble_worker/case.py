@@ -31,7 +31,14 @@ class Case:
     def __post_init__(self) -> None:
         tools = self.tools
         self.gate = Gate()
-        self.books = AttemptBooks(self.claim, tools.store, tools.artifacts, gate=self.gate, bell=tools.bell)
+        self.books = AttemptBooks(
+            self.claim,
+            tools.store,
+            tools.artifacts,
+            gate=self.gate,
+            bell=tools.bell,
+            listeners=(tools.metrics.of_model(self.envelope.model),),
+        )
         self.transcript = Transcript(Job(self.envelope, ""))
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict, dataclass
+from typing import Final
 
 import structlog
 
@@ -15,7 +16,7 @@ from zubble_queue.contracts import failure
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import Ending, Stop
 from zubble_queue.contracts.model import SMALLEST_CALL_TOKENS
-from zubble_queue.errors import InfraError, LeaseLost
+from zubble_queue.errors import InfraError, LeaseLost, SandboxUnavailable
 from zubble_worker import endings
 from zubble_worker.case import Case
 from zubble_worker.contact import patiently
@@ -36,6 +37,9 @@ class Done:
     cause: str = ""
 
 
+LOST: Final = Done("dropped", cause="lease lost")
+
+
 class Exits:
     """Leaves one case. Every way raises LeaseLost once another attempt owns the task."""
 
@@ -51,6 +55,8 @@ class Exits:
             return await self.seal(Stopped(Stop.INVALID, reason))
         if fault is failure.Fault.INFRA_PERMANENT:
             return await self.seal(Stopped(Stop.INFRA, reason))
+        if isinstance(error, SandboxUnavailable):
+            self._case.tools.metrics.sandbox_failed(self._case.envelope.sandbox.backend)
         if isinstance(error, InfraError):
             return await self._postpone(reason)
         _log.error("a fault of our own", action="attempt_failed", exc_info=error)

@@ -19,8 +19,10 @@ from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.feeder import Feeder
 from zubble_queue.settings import Settings
 from zubble_worker.app import CeleryPublisher, Consumer
+from zubble_worker.http_server import Bridge, HttpServer
 from zubble_worker.lag import watch_lag
 from zubble_worker.limits import make_room_for_files
+from zubble_worker.pool_metrics import FeederMetrics
 from zubble_worker.service import Service
 from zubble_worker.tasks import Body
 from zubble_worker.tools import Tools, build
@@ -31,18 +33,33 @@ _HANDOVER_SECONDS: Final = 25.0
 _LAST_SECONDS: Final = 5.0
 
 
-def main(settings: Settings, *, on_ready: Callable[[WorkerInfo], None] | None = None) -> int:
+def main(
+    settings: Settings,
+    *,
+    on_ready: Callable[[WorkerInfo], None] | None = None,
+    metrics: tuple[str, int] | None = None,
+) -> int:
     """Run a worker until it is told to stop. Returns the exit code.
+
+    Args:
+        settings: Of the worker.
+        on_ready: Called when it takes tasks.
+        metrics: Address and port where its metrics are served; None: nowhere.
 
     Raises:
         OperatorError: It cannot start: no Redis, no allowed sandbox works here, a model is wrong.
     """
-    return asyncio.run(_Host(settings, on_ready).run())
+    return asyncio.run(_Host(settings, on_ready, metrics).run())
 
 
 class _Host:
-    def __init__(self, settings: Settings, on_ready: Callable[[WorkerInfo], None] | None) -> None:
-        self._settings, self._on_ready = settings, on_ready
+    def __init__(
+        self,
+        settings: Settings,
+        on_ready: Callable[[WorkerInfo], None] | None,
+        metrics: tuple[str, int] | None,
+    ) -> None:
+        self._settings, self._on_ready, self._metrics = settings, on_ready, metrics
         self._stop_asked = asyncio.Event()
         self._consumer_ended = asyncio.Event()
         self._withdrawn = asyncio.Event()
@@ -52,13 +69,16 @@ class _Host:
         make_room_for_files(worker.slots, egress="allowlist" in worker.networks)
         tools, info = await build(self._settings)
         service = Service(tools, info)
+        tools.metrics.watch(slots=info.slots, busy=lambda: service.busy, draining=lambda: service.draining)
+        feeder = self._feeder(tools, info) if self._settings.worker.feeder else None
+        self._serve(tools, feeder)
         self._listen_to_signals()
         background = [
             asyncio.create_task(service.keep_registered(self._withdrawn)),
-            asyncio.create_task(watch_lag(self._withdrawn, lambda: service.busy)),
+            asyncio.create_task(watch_lag(self._withdrawn, lambda: service.busy, tools.metrics.lag)),
         ]
-        if self._settings.worker.feeder:
-            background.append(asyncio.create_task(self._feeder(tools, info).run(self._withdrawn)))
+        if feeder:
+            background.append(asyncio.create_task(feeder.run(self._withdrawn)))
         consumer = self._consumer(service, info)
         consumer.start()
         if self._on_ready:
@@ -73,6 +93,16 @@ class _Host:
             await provider.reap()
         _leave(code)
         return code
+
+    def _serve(self, tools: Tools, feeder: Feeder | None) -> None:
+        if self._metrics is None:
+            return
+        registry, bridge = tools.metrics.registry, Bridge(asyncio.get_running_loop())
+        if feeder:
+            registry.register(FeederMetrics(feeder))
+        address, port = self._metrics
+        server = HttpServer(address, port, registry, {"/healthz": bridge.health})
+        _log.info("metrics", action="metrics_served", address=address, port=server.port)
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -15,8 +15,16 @@ LATE_SECONDS: Final = 1.0
 """From here on it is a warning: renewals, a quarter of a lease apart, have time; streams do not."""
 
 
-async def watch_lag(stop: asyncio.Event, busy: Callable[[], int]) -> None:
-    """Log the worst delay of each minute in which something ran, and of the last one when told to stop."""
+async def watch_lag(
+    stop: asyncio.Event, busy: Callable[[], int], tell: Callable[[float], object] = lambda _: None
+) -> None:
+    """Log the worst delay of each minute in which something ran, and of the last one when told to stop.
+
+    Args:
+        stop: Ends it.
+        busy: How many attempts run.
+        tell: Called with the same delay.
+    """
     loop = asyncio.get_running_loop()
     worst, most, began = 0.0, 0, loop.time()
     while not stop.is_set():
@@ -25,6 +33,7 @@ async def watch_lag(stop: asyncio.Event, busy: Callable[[], int]) -> None:
         worst, most = max(worst, loop.time() - asked - _SAMPLE_SECONDS), max(most, busy())
         if stop.is_set() or loop.time() - began >= REPORT_SECONDS:
             _report(worst, most)
+            tell(worst if most else 0.0)
             worst, most, began = 0.0, 0, loop.time()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,10 +30,18 @@ class Provider:
         store: Where all workers keep what was used.
         name: The model's name; the limits are shared by it.
         config: Its table, with the limits.
+        on_try: Told the model's name and how each try ended.
     """
 
-    def __init__(self, store: Limits, name: str, config: ModelConfig) -> None:
-        self._store, self._name, self._config = store, name, config
+    def __init__(
+        self,
+        store: Limits,
+        name: str,
+        config: ModelConfig,
+        *,
+        on_try: Callable[[str, TryEnd], object] = lambda _name, _end: None,
+    ) -> None:
+        self._store, self._name, self._config, self._on_try = store, name, config, on_try
         self._turn = asyncio.Lock()
         self._freed = asyncio.Event()
 
@@ -47,6 +56,7 @@ class Provider:
 
     async def give_back(self, place: Place, end: TryEnd) -> None:
         """In a silence of the store nothing is said: the slot runs out by itself."""
+        self._on_try(self._name, end)
         with contextlib.suppress(StoreUnavailable):
             if await self._store.leave(place, self._config, end) and end.kind == "failed":
                 _log.warning("the model's breaker is open", action="breaker_opened", model=self._name)

@@ -15,7 +15,7 @@ from zubble_queue.contracts.record import Claim, Refused, Unreadable, WorkerInfo
 from zubble_queue.errors import StoreUnavailable
 from zubble_worker.attempt import Attempt
 from zubble_worker.contact import patiently
-from zubble_worker.exits import Done
+from zubble_worker.exits import LOST, Done
 from zubble_worker.tools import Tools
 
 _log = structlog.get_logger(__name__)
@@ -41,6 +41,13 @@ class Service:
 
     async def run(self, header: Header) -> Done:
         """Claim and carry to its end; a message that announces nothing any more is dropped."""
+        done = await self._run(header)
+        self._tools.metrics.ended(header.pool, header.model, done.how, done.ending)
+        if done == LOST:
+            self._tools.metrics.lease_lost()
+        return done
+
+    async def _run(self, header: Header) -> Done:
         if self.draining:
             return Done("dropped", cause="draining")
         claim = await self._claim(header)
@@ -51,6 +58,7 @@ class Service:
             return await self._seal(claim)
         if self.draining:  # since the claim was sent
             return await self._give_back(claim)
+        self._tools.metrics.claimed(header.pool, claim.waited_seconds)
         attempt = Attempt(claim, self._tools)
         task = asyncio.ensure_future(attempt.run())
         self._running[attempt] = task

@@ -20,6 +20,7 @@ from zubble_queue.contracts.sandbox import WEB_PORTS, NetworkMode, SandboxProvid
 from zubble_queue.errors import CannotStart, NoKey, OperatorError
 from zubble_queue.settings import LeaseSettings, Settings
 from zubble_queue.stores.redis import RedisStore
+from zubble_worker.metrics import WorkerMetrics
 from zubble_worker.parking import Bell
 from zubble_worker.provider import Provider
 
@@ -55,6 +56,7 @@ class Tools:
     bell: Bell = field(default_factory=Bell)
     warm: tuple[Warm, ...] = ()
     """Those of the providers that open sandboxes ahead."""
+    metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
 
     async def cool(self) -> None:
         """Destroy what is open ahead; from now on sandboxes are opened when somebody asks for one."""
@@ -73,6 +75,7 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
     models = _models(settings)
     info = _info(settings, models, strengths)
     store = await connect(settings)
+    metrics = WorkerMetrics(pools=info.pools, models=models)
     tools = Tools(
         worker_id=info.worker_id,
         store=store,
@@ -84,7 +87,10 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
         strengths=strengths,
         networks=settings.worker.networks,
         network_ports=settings.worker.network_ports,
-        limits={name: Provider(store, name, settings.models[name]) for name in models},
+        limits={
+            name: Provider(store, name, settings.models[name], on_try=metrics.tried) for name in models
+        },
+        metrics=metrics,
     )
     return tools, info
 

@@ -35,9 +35,17 @@ def up(
 
 def worker(
     context: typer.Context,
+    *,
     slots: options.Slots = None,
     no_feeder: Annotated[bool, typer.Option("--no-feeder", help="Never feed the queue from here.")] = False,
     pool: Annotated[list[str] | None, typer.Option("--pool", metavar="NAME", help="May be repeated.")] = None,
+    metrics_port: Annotated[
+        int | None,
+        typer.Option("--metrics-port", min=0, max=65_535, help="Serve metrics there; 0 takes a free one."),
+    ] = None,
+    metrics_address: Annotated[
+        str, typer.Option("--metrics-address", help="Where; nobody who gets there is asked who he is.")
+    ] = "127.0.0.1",
     parent: Annotated[int | None, typer.Option("--parent", hidden=True)] = None,
 ) -> int:
     """Run tasks until told to stop. The first SIGTERM or Ctrl-C hands running tasks over; the second kills.
@@ -45,26 +53,39 @@ def worker(
     \b
     Examples:
       ZUBBLE_REDIS_URL=redis://queue:6379/0 zubble worker --slots 16
-      zubble worker --no-feeder
+      zubble worker --no-feeder --metrics-port 9401
     """
     Report("worker", as_json=False)
     from zubble_queue.cli import serving
 
     flags = {"slots": slots, "feeder": False if no_feeder else None, "pools": pool}
-    return serving.worker(options.settings(context, worker=flags), parent)
+    where = None if metrics_port is None else (metrics_address, metrics_port)
+    return serving.worker(options.settings(context, worker=flags), parent, where)
 
 
-def dispatcher(context: typer.Context) -> int:
+def dispatcher(
+    context: typer.Context,
+    http_port: Annotated[
+        int, typer.Option("--http-port", min=0, max=65_535, help="0 takes a free one.")
+    ] = 9400,
+    http_address: Annotated[
+        str, typer.Option("--http-address", help="Where; nobody who gets there is asked who he is.")
+    ] = "127.0.0.1",
+) -> int:
     """Feed the queue and mend what workers leave behind; small, always on, needed for scale to zero.
 
+    Any number may run: one leads, the others wait for the lead. Each serves /healthz, /metrics and
+    /scaling?pool=NAME, which says how many workers a pool should have.
+
     \b
-    Example:
+    Examples:
       ZUBBLE_REDIS_URL=redis://queue:6379/0 zubble dispatcher
+      zubble dispatcher --http-address 0.0.0.0 --http-port 9400
     """
     report = Report("dispatcher", as_json=False)
     from zubble_queue.cli import serving
 
-    return asyncio.run(serving.dispatcher(options.settings(context), report))
+    return asyncio.run(serving.dispatcher(options.settings(context), report, http_address, http_port))
 
 
 def mock_endpoint(

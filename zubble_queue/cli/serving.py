@@ -85,8 +85,8 @@ async def _pause(stop: asyncio.Event) -> None:
         return
 
 
-def worker(settings: Settings, parent: int | None) -> int:
-    """A worker in this process. Raises OperatorError when it cannot start."""
+def worker(settings: Settings, parent: int | None, metrics: tuple[str, int] | None) -> int:
+    """A worker in this process, with metrics at an address and port. Raises OperatorError."""
     if parent is not None:
         _die_with(parent)
     log_to_stderr()
@@ -95,7 +95,7 @@ def worker(settings: Settings, parent: int | None) -> int:
     def on_ready(info: WorkerInfo) -> None:
         print(f"Worker {info.worker_id} is ready, {info.slots} slots.", file=sys.stderr, flush=True)
 
-    return int(host(settings, on_ready=on_ready))
+    return int(host(settings, on_ready=on_ready, metrics=metrics))
 
 
 def _die_with(parent: int) -> None:
@@ -105,8 +105,8 @@ def _die_with(parent: int) -> None:
         raise CannotStart("The process that started this worker has ended.")
 
 
-async def dispatcher(settings: Settings, report: Report) -> Exit:
-    """Lead the feeding whenever nobody else does, until a signal."""
+async def dispatcher(settings: Settings, report: Report, address: str, port: int) -> Exit:
+    """Lead the feeding whenever nobody else does, and answer over HTTP, until a signal."""
     log_to_stderr()
     async with installation(settings) as place:
         publisher = registry.load("service", "publisher")(place.settings)
@@ -116,7 +116,11 @@ async def dispatcher(settings: Settings, report: Report) -> Exit:
             holder=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
             lease_seconds=settings.lease.lease_seconds,
         )
+        serve = registry.load("service", "dispatcher-http")
+        server = serve(place.store, feeder, place.settings, address=address, port=port)
         with stopped_by_signals() as stop:
             report.note("The dispatcher feeds the queue whenever nobody else does; Ctrl-C stops it.")
+            report.note(f"Listening on http://{address}:{server.port}.")
             await feeder.run(stop)
+        server.close()
     return Exit.DONE

@@ -34,6 +34,16 @@ class Left:
         )
 
 
+class Listener(Protocol):
+    """Told what came on the books of one attempt; it raises nothing and waits for nobody."""
+
+    def happened(self, event: Event) -> None:
+        """An event was written."""
+
+    def settled(self, usage: Usage) -> None:
+        """A call was paid."""
+
+
 class Books(Protocol):
     """One attempt's view of the store. Every write raises LeaseLost once another attempt owns the task."""
 

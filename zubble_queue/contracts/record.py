@@ -246,6 +246,8 @@ class Claim:
     """How the attempt before ended."""
     retries_left: int = 0
     """How often an attempt that ends unverified may be followed by another one."""
+    waited_seconds: float = 0.0
+    """Since the submission, or since it was put among the waiting ones again."""
     past: tuple[PastAttempt, ...] = ()
     """How the attempts ended that were followed by this one."""
     asked: Asked | None = None

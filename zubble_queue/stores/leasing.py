@@ -92,6 +92,7 @@ class Leasing(Reading):
             last_seq=int(last_seq),
             previous_end=previous_end or "none",
             retries_left=max(int(answer[2]) - int(retries or 0), 0),
+            waited_seconds=int(answer[3]) / MICRO,
             past=tuple(PastAttempt.model_validate(entry) for entry in json.loads(past or "[]")),
             asked=codec.asked(asked),
         )

@@ -9,6 +9,7 @@ from zubble_queue.stores.asking import Asking
 from zubble_queue.stores.auditing import Auditing
 from zubble_queue.stores.budgeting import Budgeting
 from zubble_queue.stores.connection import StoreOptions, open_client
+from zubble_queue.stores.demanding import Demanding
 from zubble_queue.stores.feeding import Feeding
 from zubble_queue.stores.keys import Keys
 from zubble_queue.stores.leasing import Leasing
@@ -16,7 +17,7 @@ from zubble_queue.stores.limits import Limits
 from zubble_queue.stores.remembering import Remembering
 
 
-class RedisStore(Feeding, Leasing, Asking, Budgeting, Limits, Remembering, Auditing):
+class RedisStore(Feeding, Leasing, Asking, Budgeting, Limits, Remembering, Demanding, Auditing):
     """Batches, tasks, leases and workers in Redis (7.0 or newer) or Valkey (7.2 or newer).
 
     Times are seconds since the epoch by the server's clock. Every method raises StoreUnavailable when the

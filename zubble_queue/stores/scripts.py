@@ -1,4 +1,4 @@
-"""The Lua scripts, one file each, with the common part put behind their first line."""
+"""The Lua scripts, one file each, with the shared parts put behind their first line."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from importlib.resources import files
 from typing import Final
 
 _FOLDER: Final = files("zubble_queue.stores") / "lua"
-_COMMON: Final = "common"
+_SHARED: Final = ("common", "eligible")
 
 
 def names() -> tuple[str, ...]:
     """All scripts that can be run."""
     stems = (entry.name.removesuffix(".lua") for entry in _FOLDER.iterdir() if entry.name.endswith(".lua"))
-    return tuple(sorted(stem for stem in stems if stem != _COMMON))
+    return tuple(sorted(stem for stem in stems if stem not in _SHARED))
 
 
 def sources() -> Iterator[tuple[str, str]]:
     """Name and complete text of every script."""
-    common = _read(_COMMON)
+    shared = "".join(map(_read, _SHARED))
     for name in names():
         first, rest = _read(name).split("\n", 1)
-        yield name, f"{first}\n{common}\n{rest}"
+        yield name, f"{first}\n{shared}\n{rest}"
 
 
 def _read(name: str) -> str:

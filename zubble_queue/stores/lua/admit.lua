@@ -37,6 +37,7 @@ end
 if most then
   redis.call('ZREMRANGEBYSCORE', slots, '-inf', int(NOW))
   if redis.call('ZCARD', slots) >= most then
+    redis.call('HSET', key, 'full', int(NOW))
     return wait(50000 + NOW % 1000 * 100, 'slots')
   end
   redis.call('ZADD', slots, int(NOW + life), slot)

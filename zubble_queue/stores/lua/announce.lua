@@ -33,19 +33,17 @@ local function offer_for(need)
   return best
 end
 
-local function take_from_offers_what_is_announced()
-  local by_batch = {}
-  for _, id in ipairs(redis.call('ZRANGE', P .. 'announced', 0, -1)) do
-    local record = fields(task_key(id), 'batch', 'need')
-    if record[1] then
-      by_batch[record[1]] = (by_batch[record[1]] or 0) + 1
-      local offer = offer_for(record[2])
-      if offer then
-        offer.room = offer.room - 1
+local function take_from_offers_what_is_announced(by_batch)
+  for _, of_batch in pairs(by_batch) do
+    for need, count in pairs(of_batch) do
+      for _ = 1, need ~= 'total' and count or 0 do
+        local offer = offer_for(need)
+        if offer then
+          offer.room = offer.room - 1
+        end
       end
     end
   end
-  return by_batch
 end
 
 -- A batch that waits rises, but never above the highest priority that can be fed: there, weights alone decide.
@@ -120,25 +118,15 @@ local function head_of(turn, lane)
 end
 
 local function turn_of(batch, number_, announced)
+  local left = room_of(batch, announced)
+  if held_back(batch) or left <= 0 then
+    return nil
+  end
   local key = batch_key(batch)
-  local b = fields(key, 'state', 'priority', 'weight', 'concurrency', 'state:running', 'served', 'pass', 'lanes', 'paused')
-  if not b[1] or b[1] == 'cancelled' or b[9] == '1' or ceiling_reached(batch) then
-    return nil
-  end
-  local most_running = tonumber(b[4] or 0)
-  local left = most_running > 0 and most_running - tonumber(b[5] or 0) - announced or math.huge
-  if left <= 0 then
-    return nil
-  end
-  local turn = {batch = batch, key = key, waiting = key .. ':waiting', number = number_, left = left, lanes = {},
-    priority = tonumber(b[2] or 0), weight = tonumber(b[3] or 1), served = tonumber(b[6] or NOW),
-    pass = tonumber(b[7] or 0)}
-  for lane = 0, tonumber(b[8] or 1) - 1 do
-    local need = redis.call('HGET', key, 'need:' .. lane) or ''
-    turn.lanes[#turn.lanes + 1] = {need = need, number = lane,
-      broken = model_is_open(need:match('^[^/]*/[^/]*/(.*)$') or '')}
-  end
-  return turn
+  local b = fields(key, 'priority', 'weight', 'served', 'pass')
+  return {batch = batch, key = key, waiting = key .. ':waiting', number = number_, left = left, lanes = lanes_of(batch),
+    priority = tonumber(b[1] or 0), weight = tonumber(b[2] or 1), served = tonumber(b[3] or NOW),
+    pass = tonumber(b[4] or 0)}
 end
 
 -- The oldest task of the batch that some offer has room for, its lane and the offer; nil where there is none.
@@ -181,10 +169,11 @@ local function put_down(turn)
 end
 
 read_offers()
-local announced = take_from_offers_what_is_announced()
+local announced = announced_by_lane()
+take_from_offers_what_is_announced(announced)
 local turns = {}
 for i, batch in ipairs(redis.call('ZRANGE', P .. 'feeding', 0, -1)) do
-  local turn = turn_of(batch, i, announced[batch] or 0)
+  local turn = turn_of(batch, i, announced[batch] and announced[batch].total or 0)
   if turn then
     turns[#turns + 1] = turn
   end

@@ -1,5 +1,6 @@
 #!lua
--- id, attempt, round, newest version, worker, lease id -> {'granted', epoch, ...} | {reason}
+-- id, attempt, round, newest version, worker, lease id
+-- -> {'granted', the record, most retries, microseconds it waited} | {reason}
 local id, attempt, worker = arg(1), number(2), arg(5)
 local key = task_key(id)
 local record = fields(key, 'state', 'epoch', 'round', 'version', 'token', 'cancel', 'batch', 'outcome', 'model')
@@ -35,6 +36,8 @@ end
 local function grant()
   redis.call('HSET', key, 'epoch', int(attempt), 'token', token, 'worker', worker, 'push', 0)
   redis.call('HSETNX', key, 'claimed', int(NOW))
+  local since = fields(key, 'waits', 'created')
+  redis.call('HSET', key, 'waited', int(math.max(0, NOW - tonumber(since[1] or since[2]))))
   redis.call('ZREM', P .. 'announced', id)
   redis.call('ZREM', batch_key(batch) .. ':waiting', id)
   redis.call('HINCRBY', P .. 'busy', worker, 1)
@@ -62,4 +65,5 @@ begin()
 local given = fields(key, 'batch', 'round', 'envelope', 'wallclock', 'checkpoint', 'last_seq', 'previous_end',
   'retries', 'past', 'question', 'asked', 'answer_by', 'answered', 'answer', 'unanswered', 'usage:calls', 'usage:estimated_calls', 'usage:prompt_tokens', 'usage:completion_tokens', 'usage:cached_tokens',
   'usage:reasoning_tokens', 'usage:spend_micro_usd')
-return {'granted', given, redis.call('HGET', batch_key(batch), 'max_retries') or '0'}
+return {'granted', given, redis.call('HGET', batch_key(batch), 'max_retries') or '0',
+  redis.call('HGET', key, 'waited') or '0'}

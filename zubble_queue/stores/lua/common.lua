@@ -210,6 +210,7 @@ end
 local function put_in_waiting(id, batch)
   local place = fields(task_key(id), 'lane', 'ordinal')
   redis.call('ZADD', batch_key(batch) .. ':waiting', waiting_score(place[1], place[2]), id)
+  redis.call('HSET', task_key(id), 'waits', int(NOW))
   join_feeding(batch)
   wake()
 end
