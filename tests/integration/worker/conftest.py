@@ -68,6 +68,7 @@ class Installation:
     endpoint: MockEndpoint
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
     config: dict[str, Any] = field(default_factory=dict)
+    worker_arguments: tuple[str, ...] = ()
 
     def settings(self) -> Settings:
         return Settings.load({"redis_url": self.url})
@@ -108,6 +109,7 @@ class Installation:
                     "-m",
                     "zubble_queue.cli",
                     "worker",
+                    *self.worker_arguments,
                 ],
                 cwd=home,
                 env={**os.environ, "ZUBBLE_CONFIG": str(file), "MOCK_KEY": SECRET, **environment},
