@@ -14,6 +14,7 @@ ZubbleError
     ParkedTooLong          others left no room for so long
   JobError                 the job itself is at fault           -> sealed `invalid`, never retried
   LeaseLost                this attempt no longer owns its task -> stop at once, write nothing
+  AwaitingHuman            a person is asked                      -> given back, until there is an answer
   CeilingReached           batch or tenant spent all it may       -> given back as it is, until it is raised
   BudgetExceededError      a kill switch tripped (B4; also a RuntimeError)
 
@@ -106,6 +107,10 @@ class JobError(ZubbleError):
 
 class LeaseLost(ZubbleError):
     """This attempt no longer owns its task."""
+
+
+class AwaitingHuman(ZubbleError):
+    """A question of this attempt waits for a person; another attempt goes on with the answer."""
 
 
 class CeilingReached(ZubbleError):

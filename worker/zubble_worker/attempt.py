@@ -14,10 +14,11 @@ from zubble_queue.contracts.ending import UNVERIFIED_STOPS, Stop
 from zubble_queue.contracts.envelope import BlobRef
 from zubble_queue.contracts.model import estimate_tokens
 from zubble_queue.contracts.record import Claim
-from zubble_queue.errors import CeilingReached, InfraError, LeaseLost, ModelUnavailable
+from zubble_queue.errors import AwaitingHuman, CeilingReached, InfraError, LeaseLost, ModelUnavailable
 from zubble_worker.case import Case
 from zubble_worker.check import SandboxChecker
 from zubble_worker.exits import LOST, Done, Exits
+from zubble_worker.human import DistantHuman
 from zubble_worker.lease import Interruption, LeaseKeeper
 from zubble_worker.loop import AgentLoop
 from zubble_worker.preflight import preflight
@@ -77,6 +78,8 @@ class Attempt:
             return await self._to_an_end()
         except LeaseLost:
             raise
+        except AwaitingHuman:
+            return await self._exits.park()
         except CeilingReached as reached:
             return await self._exits.give_back(str(reached))
         except Exception as error:  # noqa: BLE001 - the attempt's edge: every failure has an owner and an end
@@ -166,6 +169,7 @@ class Attempt:
             books=case.books,
             checker=place.checker,
             call_prefix=str(case.claim.lease.epoch),
+            human=DistantHuman(case, self._exits),
             gate=case.gate,
             admission=self._admission(),
         )

@@ -45,6 +45,8 @@ class AttemptBooks:
         self._claim, self._store, self._artifacts, self._clock = claim, store, artifacts, clock
         self._gate = gate or Gate(clock)
         self._bell, self.parking, self._listeners = bell or Bell(), Parking(clock), listeners
+        self.awaiting = Parking(clock)
+        """For a person; the store charges none of it."""
         self._budget = claim.envelope.budget
         self._started = clock()
         self._open: dict[str, tuple[int, int]] = {}
@@ -65,8 +67,9 @@ class AttemptBooks:
         return time.time()
 
     def wallclock_seconds(self) -> float:
-        """Charged so far, earlier attempts included; what passed behind a closed gate, or parked, is not."""
-        here = self._clock() - self._started - self._gate.shut_seconds - self.parking.seconds
+        """Charged so far, earlier attempts included; what passed behind a closed gate or waiting is not."""
+        waited = self.parking.seconds + self.awaiting.seconds
+        here = self._clock() - self._started - self._gate.shut_seconds - waited
         return self._claim.wallclock_used_seconds + max(here, 0.0)
 
     def left(self) -> Left:

@@ -31,7 +31,7 @@ class Deciding:
         if policy is None:
             self._policy = Decisions()
 
-    def before_step(self, view: StepView) -> Allow | Deny:
+    def before_step(self, view: StepView) -> Answer:
         return self._answer(lambda policy: policy.before_step(view))
 
     def assemble(
@@ -46,20 +46,18 @@ class Deciding:
             raise Stopping(Stop.BLOCKED, problem)
         return answer
 
-    def before_dispatch(self, view: StepView, tool: str, command: str) -> Allow | Deny:
+    def before_dispatch(self, view: StepView, tool: str, command: str) -> Answer:
         return self._answer(lambda policy: policy.before_dispatch(view, tool, command))
 
-    def wants_to_stop(self, view: StepView, action: Literal["submit", "report"], report: str) -> Allow | Deny:
+    def wants_to_stop(self, view: StepView, action: Literal["submit", "report"], report: str) -> Answer:
         return self._answer(lambda policy: policy.wants_to_stop(view, action, report))
 
-    def _answer(self, ask: Callable[[Decisions], Answer]) -> Allow | Deny:
+    def _answer(self, ask: Callable[[Decisions], Answer]) -> Answer:
         try:
             answer = ask(self._seen())
         except Exception as error:  # noqa: BLE001 - a policy is foreign code; whatever it raises means no
             return Deny(_failure(error))
-        if isinstance(answer, Ask):
-            return Deny(f"a person would have to allow this, and nobody is here: {answer.question}")
-        return answer if isinstance(answer, Allow | Deny) else Deny("policy gave no answer")
+        return answer if isinstance(answer, Allow | Deny | Ask) else Deny("policy gave no answer")
 
     def _seen(self) -> Decisions:
         if self._policy is None:
@@ -69,6 +67,11 @@ class Deciding:
                 raise TypeError("there is no policy")
             self._policy = made
         return self._policy
+
+
+def unattended(question: str) -> Deny:
+    """The answer to an Ask where nobody is there."""
+    return Deny(f"a person would have to allow this, and nobody is here: {question}")
 
 
 def _failure(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """The ways out of an attempt; whatever stopped it, what the agent changed is kept first.
 
 sealed      the ending is written                        released  given back to the queue, by cause
-dropped     the lease was lost; nothing more is written
+dropped     the lease was lost; nothing more is written  parked    given up until a person has answered
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import structlog
 
 from zubble_queue.contracts import failure
 from zubble_queue.contracts.checking import CheckResult
-from zubble_queue.contracts.ending import Ending, Stop
+from zubble_queue.contracts.ending import MICRO, Ending, Stop
 from zubble_queue.contracts.model import SMALLEST_CALL_TOKENS
 from zubble_queue.errors import InfraError, LeaseLost, SandboxUnavailable
 from zubble_worker import endings
@@ -32,7 +32,7 @@ class Done:
     """How an attempt was left."""
 
     how: str
-    """sealed, released or dropped."""
+    """sealed, released, parked or dropped."""
     ending: Ending | None = None
     cause: str = ""
 
@@ -76,13 +76,20 @@ class Exits:
 
     async def give_back(self, cause: str) -> Done:
         """Checkpoint, then release: the next attempt goes on from here."""
-        await self._keep_edits()
+        await self.keep_edits()
         await patiently(lambda: self._store.release(self._case.claim.lease, cause=cause))
         return Done("released", cause=cause)
 
+    async def park(self) -> Done:
+        """Give slot and sandbox up while a person is asked; the checkpoint is from before the question."""
+        await patiently(lambda: self._store.release(self._case.claim.lease, cause="awaiting_human"))
+        spent, step = self._case.books.usage.spend_micro_usd / MICRO, self._case.transcript.step
+        _log.info("parked", action="task_parked", task_id=self._case.envelope.task_id)
+        return Done("parked", cause=f"awaiting_human ${spent:.4f} {step}-it")
+
     async def _postpone(self, cause: str, *, unforeseen: bool = False) -> Done:
         """Give back for later; the store seals what has failed too often."""
-        await self._keep_edits()
+        await self.keep_edits()
         lease, task_id = self._case.claim.lease, self._case.envelope.task_id
         delay = await patiently(lambda: self._store.postpone(lease, cause=cause, unforeseen=unforeseen))
         if delay is None:
@@ -135,7 +142,7 @@ class Exits:
             return None
         return Salvage(case.place, tools.artifacts, seconds=tools.lease.lease_seconds / 2)
 
-    async def _keep_edits(self) -> None:
+    async def keep_edits(self) -> None:
         """Checkpoint what the agent changed, for whoever comes next; nothing fails because it fails."""
         if (salvage := self._salvage()) is None:
             return

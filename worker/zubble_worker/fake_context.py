@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from zubble_queue.contracts.books import Left
-from zubble_queue.contracts.decisions import Allow, Deny, StepView
+from zubble_queue.contracts.decisions import Allow, Answer, Ask, Deny, StepView
 from zubble_queue.contracts.model import CallOptions, Message
-from zubble_worker.deciding import Deciding, Policy
+from zubble_worker.deciding import Deciding, Policy, unattended
 
 _PLENTY: Final = Left(tokens=100_000, micro_usd=5_000_000, seconds=900.0)
 
@@ -37,13 +37,18 @@ class FakeContext:
         return StepView(self.step, self.left, self.last_exit_code)
 
     def before_step(self) -> Allow | Deny:
-        return self._deciding.before_step(self.view)
+        return _alone(self._deciding.before_step(self.view))
 
     def assemble(self) -> tuple[Sequence[Message], CallOptions]:
         return self._deciding.assemble(self.view, self.messages, self.options)
 
     def before_dispatch(self, command: str, tool: str = "shell") -> Allow | Deny:
-        return self._deciding.before_dispatch(self.view, tool, command)
+        return _alone(self._deciding.before_dispatch(self.view, tool, command))
 
     def wants_to_stop(self, action: Literal["submit", "report"] = "submit", report: str = "") -> Allow | Deny:
-        return self._deciding.wants_to_stop(self.view, action, report)
+        return _alone(self._deciding.wants_to_stop(self.view, action, report))
+
+
+def _alone(answer: Answer) -> Allow | Deny:
+    """As in an unattended run."""
+    return unattended(answer.question) if isinstance(answer, Ask) else answer

@@ -6,15 +6,15 @@ Each way out is one `Stopped`; an expected end is never an exception to the call
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 from zubble_queue.contracts.books import Books
 from zubble_queue.contracts.checking import Checker
-from zubble_queue.contracts.decisions import Deny, StepView
+from zubble_queue.contracts.decisions import Deny
 from zubble_queue.contracts.ending import Stop
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.model import Admission, Model
+from zubble_queue.contracts.question import Human
 from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.errors import BudgetExceededError
 from zubble_worker import journal, view
@@ -24,15 +24,19 @@ from zubble_worker.caller import Caller
 from zubble_worker.contact import Gate
 from zubble_worker.deciding import Deciding, Policy
 from zubble_worker.executing import Executor
-from zubble_worker.measures import enforce, note
+from zubble_worker.measures import clear, enforce, note
 from zubble_worker.observers.actions.facts import Call
+from zubble_worker.permission import Permission
 from zubble_worker.protocols.base import Action, NotUnderstood
+from zubble_worker.questions import Questions
 from zubble_worker.stopping import Stopped, Stopping
 from zubble_worker.transcript import Transcript
 
 _PREMATURE_STOPS: Final = 2
-_LOOPS: Final = frozenset({Stop.LOOP_TEXT, Stop.LOOP_ACTION, Stop.LOOP_STALL})
-"""What a fresh context may cure; the same detectors then go on from where they were (C37)."""
+_WORTH_CLEARING: Final = 2
+"""Turns; a context that was just cleared has one."""
+_CURABLE: Final = frozenset({Stop.LOOP_TEXT, Stop.LOOP_ACTION, Stop.LOOP_STALL, Stop.LIMIT_CONTEXT})
+"""By a fresh context; the same detectors then go on from where they were (C37)."""
 
 
 class AgentLoop:
@@ -48,19 +52,22 @@ class AgentLoop:
         checker: Checker,
         call_prefix: str,
         decisions: Policy | None = None,
+        human: Human | None = None,
         gate: Gate | None = None,
         admission: Admission | None = None,
     ) -> None:
         self._talk, self._envelope = transcript, transcript.job.envelope
         self._sandbox, self._books, self._checker = sandbox, books, checker
-        self._deciding, self._gate = Deciding(decisions), gate or Gate()
-        self._bounds = Bounds(transcript, books, model)
+        deciding, self._gate = Deciding(decisions), gate or Gate()
+        self._questions = Questions(transcript, human, self._record)
+        self._permission = Permission(transcript, books, deciding, self._questions)
+        self._bounds = Bounds(transcript, books, model, self._questions)
         self._executor = Executor(transcript, sandbox, books, self._gate, self._record)
         self._caller = Caller(
             transcript,
             model,
             books,
-            self._deciding,
+            deciding,
             call_prefix=call_prefix,
             gate=self._gate,
             admission=admission,
@@ -83,8 +90,13 @@ class AgentLoop:
             return Stopped(Stop(f"limit:{reached.limit}"), reached.reason)
 
     async def _iterate(self) -> Stopped | None:
-        self._check_limits()
         try:
+            if met := self._talk.inquiry.met:
+                await clear(met, self._questions)
+            if due := self._talk.inquiry.due:  # it was put off for a question
+                return await self._carry_out(Action.model_validate(due))
+            self._bounds.before_step()
+            await self._permission.to_step()
             action = await self._next_action()
             return await self._act(action) if action else None
         except Stopping as ending:
@@ -94,14 +106,17 @@ class AgentLoop:
             return None
 
     def _may_start_anew(self, stop: Stop) -> bool:
-        """After a loop, while resets and every limit allow another iteration."""
-        if stop not in _LOOPS or self._talk.resets >= self._envelope.max_context_resets:
+        """After a loop, or in a full context, while resets and every limit allow another iteration."""
+        if stop not in _CURABLE or self._talk.resets >= self._envelope.max_context_resets:
+            return False
+        if stop is Stop.LIMIT_CONTEXT and len(self._talk.turns) < _WORTH_CLEARING:
             return False
         try:
-            self._check_limits()
-        except (BudgetExceededError, Stopping):
+            self._bounds.before_step()
+            self._bounds.check_caps()
+        except BudgetExceededError:
             return False
-        return True
+        return self._permission.not_refused()
 
     async def _reset_context(self, loop: Stopped) -> None:
         """Go on from ledger and journal alone; nothing of the loop is in a later prompt (Z21, Z24)."""
@@ -117,18 +132,11 @@ class AgentLoop:
         )
         await self._books.step_done(self._sandbox)
 
-    def _check_limits(self) -> None:
-        """The task's own limits, then the policy's ceilings."""
-        self._bounds.before_step()
-        answer = self._deciding.before_step(self._step_view())
-        if isinstance(answer, Deny):
-            raise Stopping(Stop.BLOCKED, answer.reason)
-
     async def _next_action(self) -> Action | None:
         """One iteration's turn, with one targeted repair (Z11); None where a failed one is borne."""
         step, reason = self._talk.step + 1, ""
         for kind in ("step", "repair"):
-            self._bounds.before_call()
+            await self._bounds.before_call()
             reply = await self._caller.ask(step, kind)
             self._bounds.check_tools([name for name, _ in reply.tool_calls])
             try:
@@ -145,11 +153,14 @@ class AgentLoop:
         await self._record("action", step=self._talk.step, **action.model_dump(exclude_none=True))
         if self._talk.warning:  # before anything is carried out (Z9)
             await self._record("diverged", step=self._talk.step, text=self._talk.warning)
+        return await self._carry_out(action)
+
+    async def _carry_out(self, action: Action) -> Stopped | None:
         match action.action:
             case "plan":
                 await self._observe("The plan is noted. Run the first step.")
             case "ask":
-                await self._observe("No human is available. Decide yourself, or report.")
+                await self._observe(await self._questions.ask(action.question or ""))
             case "run" | "tool":
                 return await self._use_tool(action)
             case "submit" | "report" as kind:
@@ -158,7 +169,7 @@ class AgentLoop:
 
     async def _wants_to_stop(self, kind: Literal["submit", "report"], report: str) -> Stopped | None:
         """Done is a claim: only the check makes it true, and a rejected one means going on (Z10, C7)."""
-        answer = self._deciding.wants_to_stop(self._step_view(), kind, report)
+        answer = await self._permission.to_stop(kind, report)
         if isinstance(answer, Deny):
             await self._record("premature_stop", step=self._talk.step, reason=answer.reason)
             if self._talk.premature_stops > _PREMATURE_STOPS:
@@ -183,7 +194,7 @@ class AgentLoop:
         """The gate, then the observers, then the sandbox."""
         asked = calls(action)
         self._bounds.check_tools([tool for tool, _ in asked])
-        if denied := self._denied(asked):
+        if denied := await self._permission.denied(asked):
             await self._record("denied", step=self._talk.step, **denied)
             await self._observe(f"This command was not run: {denied['reason']}")
             return None
@@ -208,14 +219,6 @@ class AgentLoop:
             return Stopped(Stop.SUBMITTED, "the check passed after a step")
         return None
 
-    def _denied(self, asked: Sequence[tuple[str, str]]) -> dict[str, str]:
-        """The first call that the policy denies, with its reason; empty where all may be made."""
-        for tool, command in asked:
-            gate = self._deciding.before_dispatch(self._step_view(), tool, command)
-            if isinstance(gate, Deny):
-                return {"tool": tool, "command": command, "reason": gate.reason}
-        return {}
-
     async def _observe(self, text: str) -> None:
         """Tell the model, with whatever else is due, in one message (C25); the step is complete then."""
         judgement = self._talk.watching.close()
@@ -226,9 +229,6 @@ class AgentLoop:
         self._caller.nudges.clear()
         await self._record("observation", step=self._talk.step, text=whole)
         await self._books.step_done(self._sandbox)
-
-    def _step_view(self) -> StepView:
-        return StepView(self._talk.step + 1, self._books.left(), self._talk.last_exit_code)
 
     async def _record(self, type_: str, /, **data: Any) -> Event:
         event = await self._books.record(type_, **data)

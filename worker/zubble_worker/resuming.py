@@ -15,7 +15,7 @@ from zubble_queue.contracts.event import Event
 def acted_on(events: Sequence[Event]) -> list[Event]:
     """The events without a last step of which nothing was done."""
     begin = _last_step(events)
-    began = any(event.type == "observation" or _runs(event) for event in events[begin:])
+    began = any(event.type in {"observation", "asked"} or _runs(event) for event in events[begin:])
     return list(events if began else events[:begin])
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from zubble_queue.contracts.question import Asked
 from zubble_queue.contracts.sandbox import Sandbox
 from zubble_queue.trajectories.branch import kept_branch
 from zubble_worker import journal
 from zubble_worker.case import Case
+from zubble_worker.questions import record_answer, told
 from zubble_worker.resuming import acted_on, interruption
 
 
@@ -21,6 +23,9 @@ async def take_up(case: Case, sandbox: Sandbox) -> None:
         at, past = events[-1].seq, interruption(events)
     else:
         at, past = 0, journal.render(await case.trials())
+    answered = _answered(case)
+    if answered and case.transcript.inquiry.due is None:
+        past = f"{past} {told(answered)}".strip()
     text = (
         f"[harness] The environment was restarted at step {case.transcript.step}. Background processes "
         f"and files outside the work tree are gone.{' ' if past else ''}{past}"
@@ -34,3 +39,11 @@ async def take_up(case: Case, sandbox: Sandbox) -> None:
         number=case.claim.lease.epoch - 1,
         spend_micro_usd=case.claim.usage.spend_micro_usd,
     )
+    if answered:
+        await record_answer(answered, case.transcript.step, case.record)
+
+
+def _answered(case: Case) -> Asked | None:
+    """What a person was asked and has answered, and the run has not heard yet."""
+    asked, heard = case.claim.asked, case.transcript.inquiry.heard
+    return asked if asked and asked.answer and asked.question.question_id not in heard else None

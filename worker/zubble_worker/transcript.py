@@ -16,6 +16,7 @@ from zubble_queue.contracts.envelope import TaskEnvelope
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.model import Message, estimate_prompt_tokens
+from zubble_worker.inquiry import Inquiry
 from zubble_worker.ledger import PlanLedger
 from zubble_worker.observers.actions.watch import Watch
 from zubble_worker.protocols.base import Protocol
@@ -70,6 +71,8 @@ class Transcript:
     watching: Watching = field(init=False)
     """The action observers, shown all that happened."""
     step: int = 0
+    inquiry: Inquiry = field(init=False)
+    """What a person was asked."""
     """Iterations begun."""
     warning: str | None = None
     """Divergence of the latest action."""
@@ -87,11 +90,13 @@ class Transcript:
 
     def apply(self, event: Event) -> None:
         """Fold one event in; types without a handler are for the record only."""
+        self.inquiry = Inquiry(self.job.envelope.guards)
         self.last_seq = event.seq
         self.watching.apply(event)
         handler = _HANDLERS.get(event.type)
         if handler:
             handler(self, event.data)
+        self.inquiry.apply(event)
 
     def replay(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -169,6 +174,9 @@ class Transcript:
 
     def _observation(self, data: dict[str, Any]) -> None:
         self._say(data["text"])
+    def _answered(self, data: dict[str, Any]) -> None:
+        self._spend_time("awaiting_human", data["seconds"])
+
 
     def _view_compacted(self, data: dict[str, Any]) -> None:
         """Old observations are out of the view for good; the last ones, and the record, stay whole."""
@@ -218,4 +226,5 @@ _HANDLERS: Final[dict[str, Callable[[Transcript, dict[str, Any]], None]]] = {
     "view_compacted": Transcript._view_compacted,  # noqa: SLF001
     "context_reset": Transcript._context_reset,  # noqa: SLF001
     "premature_stop": Transcript._premature_stop,  # noqa: SLF001
+    "answered": Transcript._answered,  # noqa: SLF001
 }

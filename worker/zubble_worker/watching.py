@@ -160,6 +160,10 @@ class Watching:
         self.format_errors = 0
         self.watch.reset("context")
 
+    def _answered(self, data: dict[str, Any]) -> None:
+        if data["cause"] == "guard" and data["allowed"]:
+            self.watch.begin_anew(data["subject"])
+
 
 _HANDLERS: Final[dict[str, Callable[[Watching, dict[str, Any]], None]]] = {
     "call_started": Watching._call_started,  # noqa: SLF001
@@ -173,4 +177,5 @@ _HANDLERS: Final[dict[str, Callable[[Watching, dict[str, Any]], None]]] = {
     "signal": Watching._ended,  # noqa: SLF001
     "observation": Watching._ended,  # noqa: SLF001
     "context_reset": Watching._context_reset,  # noqa: SLF001
+    "answered": Watching._answered,  # noqa: SLF001
 }

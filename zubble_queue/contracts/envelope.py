@@ -13,6 +13,7 @@ from zubble_queue.contracts.hosts import AllowedHosts
 from zubble_queue.contracts.memory import MemoryMode
 from zubble_queue.contracts.need import Need, sandbox_need
 from zubble_queue.contracts.places import Environment, Folder, is_below
+from zubble_queue.contracts.question import AskRequest
 from zubble_queue.contracts.sandbox import VERIFY_DIR, WORK_DIR, NetworkMode, Strength
 from zubble_queue.contracts.task import LoopBudget, TaskInput
 
@@ -252,6 +253,7 @@ class TaskEnvelope(BaseModel):
     """What a reply that repeats itself meets; `strict` restarts it once after a burst (C1)."""
     max_steps: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Model calls of one run, repairs included; 0 for no cap of its own (V2)."""
+    ask: AskRequest = Field(default_factory=AskRequest)
     max_turn_secs: int = Field(default=0, ge=0, le=MOST_TURN_SECS)
     """Seconds of one run, by its own clock; 0 for no cap of its own (V2)."""
     preflight: Literal["off", "once"] = "once"

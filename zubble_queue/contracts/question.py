@@ -11,6 +11,8 @@ ANSWER_CHARS: Final = 4_000
 NOBODY: Final = "No human is available. Decide yourself, or report."
 """What the agent hears where nobody answers and the task says nothing else (C18)."""
 LATE: Final = "nobody answered in time"
+MOST_DEADLINE_SECONDS: Final = 30 * 86_400
+MOST_KEEP_SECONDS: Final = 86_400
 
 _FROZEN: Final = ConfigDict(frozen=True, extra="forbid")
 
@@ -80,6 +82,24 @@ class Asked(BaseModel):
     def waited_seconds(self) -> float:
         """Until it was answered; 0 before."""
         return max(self.answered_at - self.asked_at, 0.0) if self.answered_at else 0.0
+
+
+class AskRequest(BaseModel):
+    """Whether a person may be asked, and what holds where none answers (C18)."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    human: bool = False
+    """False: the run is unattended, a question has its default answer at once, an approval is denied."""
+    deadline_seconds: int = Field(default=86_400, ge=1, le=MOST_DEADLINE_SECONDS)
+    """How long the task waits for an answer; not charged to its wall clock."""
+    default_answer: str = Field(default=NOBODY, min_length=1, max_length=ANSWER_CHARS)
+    """What the agent hears where nobody answers. An approval that nobody gives is denied."""
+    keep_seconds: int = Field(default=0, ge=0, le=MOST_KEEP_SECONDS)
+    """How long slot and sandbox are kept for the answer; then they are given back, and another attempt
+    goes on from a snapshot. 0: at once."""
+    caps: bool = False
+    """Whether a cap that is met asks instead of ending the run (C47)."""
 
 
 class Human(Protocol):

@@ -11,7 +11,9 @@ import pytest
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.decisions import Decisions
 from zubble_queue.contracts.envelope import TaskEnvelope
+from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.model_config import ModelConfig, PriceTable
+from zubble_queue.contracts.question import Human
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.contracts.task import LoopBudget, TaskInput
 from zubble_queue.testing import MemoryBooks, Script, ScriptedModel
@@ -97,13 +99,17 @@ async def drive() -> AsyncIterator[Drive]:
         fresh: Sequence[Any] = (),
         opinion: Any = None,
         **fields: Any,
+        human: Human | None = None,
+        books: MemoryBooks | None = None,
+        past: Sequence[Event] = (),
     ) -> Run:
         task = envelope(**fields)
         sandbox = await provider.open(SandboxSpec(name=f"test.{len(opened)}", owner="test"))
         opened.append(sandbox)
-        books = MemoryBooks(task.budget)
+        books = books or MemoryBooks(task.budget)
         transcript = Transcript(Job(task, ""))
         rules: list[dict[str, Any]] = [{"turns": turns, "then": then}]
+        transcript.replay(past)
         if fresh:  # what is said once the context was cleared
             rules.insert(0, {"when": {"contains": "context was cleared"}, "turns": fresh})
         if opinion is not None:  # the answer to whoever asks whether a reply is stuck
@@ -120,6 +126,7 @@ async def drive() -> AsyncIterator[Drive]:
         )
         stopped = await loop.run()
         files = [info.path for info in await sandbox.list()]
+            human=human,
         return Run(stopped, books, transcript, model.prompts, model.questions, files)
 
     yield run

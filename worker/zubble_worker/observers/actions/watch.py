@@ -150,6 +150,11 @@ class Watch:
         if scope == "task":
             self.fired.clear()
 
+    def begin_anew(self, detector: str) -> None:
+        """A person has cleared what a detector saw: it counts from nothing (C27)."""
+        cleared = self._doom_loop if detector == "tool-cycle" else self._detectors[detector]
+        cleared.reset("task")
+
     def state(self) -> dict[str, Any]:
         """Everything, as JSON."""
         return {
