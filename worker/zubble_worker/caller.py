@@ -3,42 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Final
 
-from zubble_queue.contracts.books import Books, Left
-from zubble_queue.contracts.decisions import StepView
+from zubble_queue.contracts.books import Books
 from zubble_queue.contracts.ending import Stop, Usage
 from zubble_queue.contracts.model import (
-    MAX_TOKENS_BY_LEVEL,
     SMALLEST_CALL_TOKENS,
     Admission,
     CallOptions,
-    Cut,
-    Message,
     Model,
     Reply,
     estimate_prompt_tokens,
+    estimate_tokens,
 )
-from zubble_queue.errors import BudgetExceededError, ModelUnavailable
+from zubble_queue.errors import ModelUnavailable
 from zubble_worker import view
+from zubble_worker.again import Again
+from zubble_worker.assembling import Assembler
 from zubble_worker.contact import Gate
 from zubble_worker.deciding import Deciding
 from zubble_worker.hearing import Hearing
-from zubble_worker.observers.ladder import Ladder, ladder_for
-from zubble_worker.observers.repetition import StreamGuard
+from zubble_worker.measures import WHOLE_TURNS
+from zubble_worker.observers.ladder import ladder_for
+from zubble_worker.observers.repetition import RESTART_PREFIX, StreamGuard
 from zubble_worker.opinions import Opinions
+from zubble_worker.pressure import FULL_SHARE, Pressure
 from zubble_worker.stopping import Stopping
 from zubble_worker.transcript import Transcript
 
 _BROKEN_STREAMS: Final = 3
 """So many streams in a row that break after their start are the provider's failure."""
-_RESTART_TEMPERATURE: Final = 0.7
-"""At least; at temperature 0 another seed changes nothing (C1)."""
-_SAFE_SHARE: Final = 0.8
-"""Of the seconds left, what a call may be expected to take (C16)."""
+_ONCE_MORE: Final = frozenset({"restart", RESTART_PREFIX, "compact"})
+"""Actions of a cut after which the call is made once more; each once a turn."""
+
+
+_REASONS: Final = {
+    Stop.LOOP_TEXT: "the reply repeated itself until it was cut",
+    Stop.LIMIT_CONTEXT: "prompt and reply had nearly filled the context",
+}
 
 
 class Caller:
@@ -59,12 +63,13 @@ class Caller:
         gate: Gate,
         admission: Admission | None = None,
     ) -> None:
-        self._talk, self._model, self._books, self._deciding = transcript, model, books, deciding
+        self._talk, self._model, self._books = transcript, model, books
         self._gate, self._admission = gate, admission
-        self._budget, self._level = transcript.job.envelope.budget, transcript.job.envelope.level
+        self._assembler = Assembler(transcript, model, books, deciding)
+        self._budget = transcript.job.envelope.budget
         self._call_prefix, self._calls = call_prefix, 0
         self._ladder = ladder_for(transcript.job.envelope.repetition).validate_reachable(
-            self._wanted_tokens()
+            self._assembler.wanted_tokens
         )
         self.nudges: list[str] = []
         """What the next observation must tell the model about its last replies."""
@@ -79,18 +84,15 @@ class Caller:
             ModelUnavailable: The provider failed.
         """
         broken: list[str] = []
-        restarted: Cut | None = None
+        again = Again()
         while len(broken) < _BROKEN_STREAMS:
             await self._gate.passed()
-            reply = await self._call(step, kind, restarted)
+            reply = await self._call(step, kind, again)
             if reply is None:
                 continue
-            if reply.cut and reply.cut.evidence["action"] == "restart":
-                restarted = reply.cut
-                continue
             if reply.cut:
-                reason = "the reply repeated itself until it was cut"
-                raise Stopping(Stop(reply.cut.reason), reason, reply.cut.evidence)
+                again = await self._once_more(step, reply, again)
+                continue
             if reply.finish == "deadline":
                 reason = f"max_wallclock_seconds={self._budget.max_wallclock_seconds} exceeded"
                 raise Stopping(Stop.LIMIT_WALLCLOCK, reason)
@@ -99,57 +101,87 @@ class Caller:
             broken.append(reply.detail)
         raise ModelUnavailable(f"{_BROKEN_STREAMS} streams in a row broke: {broken[-1]}")
 
-    async def _call(self, step: int, kind: str, restarted: Cut | None) -> Reply | None:
-        """One call, settled and recorded; None when the gate closed while it ran.
+    async def _once_more(self, step: int, reply: Reply, again: Again) -> Again:
+        """How to make a call again whose stream was cut. Raises Stopping where it is not to be."""
+        assert reply.cut is not None
+        action, stop = reply.cut.evidence["action"], Stop(reply.cut.reason)
+        if action not in _ONCE_MORE - again.done:
+            raise Stopping(stop, _REASONS[stop], reply.cut.evidence)
+        if action == "compact" and not await self._compacted(step):
+            raise Stopping(stop, _REASONS[stop], reply.cut.evidence)
+        job = self._talk.job
+        continues = self._model.continues(job.envelope.level)
+        return again.after(reply, structured=job.protocol.schema is not None, continues=continues)
 
-        After a restart the sampling is another one, and the graduated ladder holds (C1).
-        """
-        messages, options = self._request(step)
-        if restarted:
-            warmer = max(options.temperature, _RESTART_TEMPERATURE)
-            options = replace(options, seed=self._calls, temperature=warmer)
+    async def _compacted(self, step: int) -> bool:
+        """Whether leaving out older results has made the prompt shorter (C14)."""
+        before = estimate_prompt_tokens(self._talk.turns)
+        await self._record("view_compacted", step=step, kept=WHOLE_TURNS, share=FULL_SHARE)
+        return estimate_prompt_tokens(self._talk.turns) < before
+
+    async def _call(self, step: int, kind: str, again: Again) -> Reply | None:
+        """One call, settled and recorded; None when the gate closed while it ran."""
+        messages, options = self._assembler.request(step)
+        messages, options = again.applied(messages, options, seed=self._calls)
+        prompt = estimate_prompt_tokens(messages) + estimate_tokens(options.prefix)
         call_id = self._new_id(step)
         name = f"{self._talk.job.envelope.task_id}.{call_id}"
         options = replace(options, call_id=name)
-        options = await self._reserved(call_id, messages, options)
+        options = await self._reserved(call_id, prompt, options)
         await self._record(
             "call_started",
             step=step,
-            kind="restart" if restarted else kind,
+            kind="restart" if again.done else kind,
             call_id=call_id,
             max_tokens=options.max_tokens,
-            cause=restarted.evidence if restarted else None,
+            prompt_estimate=prompt,
+            prefix=options.prefix,
+            cause=again.cause,
         )
         opinions = self._opinions(step, call_id)
-        guard = StreamGuard(_without_burst(self._ladder) if restarted else self._ladder, opinions.ask)
-        heard = Hearing(guard, self._admission, tokens_per_second=self._talk.tokens_per_second)
+        guard = self._guard(opinions, again)
+        heard = Hearing(
+            guard,
+            self._admission,
+            pressure=Pressure(self._talk.window.expected(prompt), self._model.context_tokens),
+            tokens_per_second=self._talk.tokens_per_second,
+        )
         options = replace(options, admission=heard.admission)
         usage = Usage()
         try:
             async with opinions:
                 reply = await self._gate.unless_shut(self._model.query(messages, options, heard))
-            usage = reply.usage if reply else self._estimate(messages, options, heard)
+            usage = reply.usage if reply else self._estimate(prompt, options, heard)
         except ModelUnavailable as failed:
             usage = failed.usage or Usage()
             raise
         except asyncio.CancelledError:
-            usage = self._estimate(messages, options, heard)
+            usage = self._estimate(prompt, options, heard)
             raise
         finally:
             await asyncio.shield(self._settle(call_id, usage))
         if reply is None:
             await self._record("call_closed", step=step, call_id=call_id, usage=usage.model_dump())
             return None
-        self.nudges += guard.notes
-        if reply.finish in {"length", "deadline"}:
-            reply = replace(reply, cut=guard.unfinished_loop)
-        finished = _described(options, reply, guard) | {"window": self._model.context_tokens}
+        if reply.finish in {"length", "deadline"} or (reply.cut and not guard.cut):
+            reply = replace(reply, cut=guard.unfinished_loop or reply.cut)
+        reply = again.joined(reply)
+        mode = _nudge_mode(reply, guard)
+        self.nudges += guard.notes if mode == "next_turn" else []
+        finished = _described(options, reply, guard)
+        finished |= {"nudge_mode": mode, "window": self._model.context_tokens}
         await self._record("call_finished", step=step, call_id=call_id, **finished)
         return reply
 
     def _new_id(self, step: int) -> str:
         self._calls += 1
         return f"{self._call_prefix}.{step}.{self._calls}"
+
+    def _guard(self, opinions: Opinions, again: Again) -> StreamGuard:
+        """After a restart the graduated ladder holds (C1)."""
+        ladder = replace(self._ladder, burst=None) if "restart" in again.done else self._ladder
+        restarts = RESTART_PREFIX not in again.done and self._model.continues(self._talk.job.envelope.level)
+        return StreamGuard(ladder, opinions.ask, restarts=restarts)
 
     def _opinions(self, step: int, call_id: str) -> Opinions:
         envelope = self._talk.job.envelope
@@ -165,9 +197,9 @@ class Caller:
             admission=self._admission,
         )
 
-    async def _reserved(self, call_id: str, messages: Sequence[Message], options: CallOptions) -> CallOptions:
+    async def _reserved(self, call_id: str, prompt: int, options: CallOptions) -> CallOptions:
         """With the tokens that batch and tenant can bear, which near a ceiling are fewer than asked for."""
-        prompt, price = estimate_prompt_tokens(messages), self._model.price
+        price = self._model.price
         smallest = min(options.max_tokens, SMALLEST_CALL_TOKENS)
         worst = price.micro_usd(prompt_tokens=prompt, completion_tokens=options.max_tokens)
         try:
@@ -192,10 +224,10 @@ class Caller:
         if seconds := await self._books.parked():
             await self._record("parked", call_id=call_id, seconds=seconds)
 
-    def _estimate(self, messages: Sequence[Message], options: CallOptions, heard: Hearing) -> Usage:
+    def _estimate(self, prompt: int, options: CallOptions, heard: Hearing) -> Usage:
         """What a call that was cancelled has cost at most, from what was sent and what can have come."""
         heard.give_up()
-        prompt = heard.tries * estimate_prompt_tokens(messages)
+        prompt = heard.tries * prompt
         completion = min(heard.completion_tokens, heard.tries * options.max_tokens)
         return Usage(
             calls=1,
@@ -205,50 +237,15 @@ class Caller:
             spend_micro_usd=self._model.price.micro_usd(prompt_tokens=prompt, completion_tokens=completion),
         )
 
-    def _request(self, step: int) -> tuple[Sequence[Message], CallOptions]:
-        left = self._books.left()
-        wanted = self._wanted_tokens()
-        messages = self._talk.messages(left, room_tokens=self._model.context_tokens - wanted)
-        if messages is None:
-            raise Stopping(
-                Stop.LIMIT_CONTEXT, f"the prompt does not fit into {self._model.context_tokens} tokens"
-            )
-        options = CallOptions(
-            max_tokens=self._affordable(messages, wanted, left),
-            deadline_seconds=max(left.seconds, 0.1),
-            temperature=self._talk.job.envelope.temperature,
-            level=self._level,
-            stop=self._talk.job.protocol.stops,
-            response_schema=self._talk.job.protocol.schema,
-        )
-        view_of_run = StepView(step, left, self._talk.last_exit_code)
-        return self._deciding.assemble(view_of_run, messages, options)
-
-    def _wanted_tokens(self) -> int:
-        return min(MAX_TOKENS_BY_LEVEL[self._level], self._model.context_tokens // 2)
-
-    def _affordable(self, messages: Sequence[Message], wanted: int, left: Left) -> int:
-        """Completion tokens the budget can bear; below the smallest useful call a limit is reached (C43)."""
-        prompt, price = estimate_prompt_tokens(messages), self._model.price
-        bearable = left.tokens - prompt
-        if bearable < SMALLEST_CALL_TOKENS:
-            raise BudgetExceededError("tokens", f"max_tokens={self._budget.max_tokens} exceeded")
-        money = left.micro_usd - price.micro_usd(prompt_tokens=prompt, completion_tokens=0)
-        if money < price.micro_usd(prompt_tokens=0, completion_tokens=SMALLEST_CALL_TOKENS):
-            raise BudgetExceededError("spend", f"max_spend_usd={self._budget.max_spend_usd} exceeded")
-        if price.output > 0:
-            bearable = min(bearable, int(money / price.output))
-        if self._talk.tokens_per_second:
-            in_time = int(_SAFE_SHARE * left.seconds * self._talk.tokens_per_second)
-            bearable = min(bearable, max(in_time, SMALLEST_CALL_TOKENS))
-        return min(wanted, bearable)
-
     async def _record(self, type_: str, /, **data: Any) -> None:
         self._talk.apply(await self._books.record(type_, **data))
 
 
-def _without_burst(ladder: Ladder) -> Ladder:
-    return replace(ladder, burst=None)
+def _nudge_mode(reply: Reply, guard: StreamGuard) -> str | None:
+    """How the model is told that it repeated itself (C4); None where there is nothing to tell."""
+    if reply.cut and reply.cut.evidence["action"] == RESTART_PREFIX:
+        return RESTART_PREFIX
+    return "next_turn" if guard.notes else None
 
 
 def _described(options: CallOptions, reply: Reply, guard: StreamGuard) -> dict[str, Any]:
@@ -264,7 +261,6 @@ def _described(options: CallOptions, reply: Reply, guard: StreamGuard) -> dict[s
         "usage": reply.usage.model_dump(),
         "retries": [asdict(retry) for retry in reply.retries],
         "repetition": [fired.as_dict() for fired in guard.fired],
-        "nudge_mode": "next_turn" if guard.notes else None,
         "tokens_saved": max(options.max_tokens - guard.tokens, 0) if reply.finish == "cut" else 0,
         "tokens_per_second": produced / reply.seconds if reply.seconds > 0 else None,
         "seconds": reply.seconds,

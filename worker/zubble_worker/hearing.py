@@ -9,6 +9,7 @@ from typing import Final
 
 from zubble_queue.contracts.model import Admission, Channel, Cut, TryEnd
 from zubble_worker.observers.repetition import StreamGuard
+from zubble_worker.pressure import Pressure
 
 _PROVIDER_FACTOR: Final = 2
 """Providers count up to twice the detector's words and signs, and stream up to twice as fast as a call is."""
@@ -27,6 +28,7 @@ class Hearing:
     Args:
         guard: Is shown every piece.
         admission: Lets tries in; without one, a single try is taken to have been made at once.
+        pressure: Is shown every piece that the guard let pass.
         tokens_per_second: Of the run's last whole call.
     """
 
@@ -35,10 +37,12 @@ class Hearing:
         guard: StreamGuard,
         admission: Admission | None,
         *,
+        pressure: Pressure | None = None,
         tokens_per_second: float | None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._guard, self._admission, self._clock = guard, admission, clock
+        self._pressure = pressure
         self._pace = _PROVIDER_FACTOR * (tokens_per_second or _TOKENS_PER_SECOND)
         self._heard = None if admission else clock()
         self._tries, self._unheard_seconds = 0, 0.0
@@ -50,7 +54,8 @@ class Hearing:
 
     def feed(self, channel: Channel, text: str) -> Cut | None:
         self._heard = self._clock()
-        return self._guard.feed(channel, text)
+        cut = self._guard.feed(channel, text)
+        return cut if cut or not self._pressure else self._pressure.feed(text)
 
     @property
     def patience_seconds(self) -> float:

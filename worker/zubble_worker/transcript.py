@@ -19,6 +19,7 @@ from zubble_queue.contracts.model import Message, estimate_prompt_tokens
 from zubble_worker.inquiry import Inquiry
 from zubble_worker.ledger import PlanLedger
 from zubble_worker.observers.actions.watch import Watch
+from zubble_worker.pressure import Window
 from zubble_worker.protocols.base import Protocol
 from zubble_worker.protocols.making import protocol_of
 from zubble_worker.watching import Watching
@@ -70,9 +71,9 @@ class Transcript:
     journal: list[JournalEntry] = field(default_factory=list)
     watching: Watching = field(init=False)
     """The action observers, shown all that happened."""
-    step: int = 0
     inquiry: Inquiry = field(init=False)
     """What a person was asked."""
+    step: int = 0
     """Iterations begun."""
     warning: str | None = None
     """Divergence of the latest action."""
@@ -82,21 +83,23 @@ class Transcript:
     resets: int = 0
     """How often the context was cleared."""
     tokens_per_second: float | None = None
+    window: Window = field(default_factory=Window)
+    """What a prompt comes to in the provider's own count."""
     seconds: dict[str, float] = field(default_factory=dict)
     last_seq: int = 0
 
     def __post_init__(self) -> None:
         self.watching = Watching(self.job.envelope, Watch(self.job.envelope.guards))
+        self.inquiry = Inquiry(self.job.envelope.guards)
 
     def apply(self, event: Event) -> None:
         """Fold one event in; types without a handler are for the record only."""
-        self.inquiry = Inquiry(self.job.envelope.guards)
         self.last_seq = event.seq
         self.watching.apply(event)
+        self.inquiry.apply(event)
         handler = _HANDLERS.get(event.type)
         if handler:
             handler(self, event.data)
-        self.inquiry.apply(event)
 
     def replay(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -133,9 +136,11 @@ class Transcript:
 
     def _call_started(self, data: dict[str, Any]) -> None:
         self.step = data["step"]
+        self.window.started(data)
 
     def _call_finished(self, data: dict[str, Any]) -> None:
         self._spend_time("model", data["seconds"])
+        self.window.finished(data)
         self.tokens_saved += data.get("tokens_saved", 0)
         if data["tokens_per_second"]:
             self.tokens_per_second = data["tokens_per_second"]
@@ -169,14 +174,14 @@ class Transcript:
     def _parked(self, data: dict[str, Any]) -> None:
         self._spend_time("parked", data["seconds"])
 
+    def _answered(self, data: dict[str, Any]) -> None:
+        self._spend_time("awaiting_human", data["seconds"])
+
     def _preflight_finished(self, data: dict[str, Any]) -> None:
         self._spend_time("preflight", data["seconds"])
 
     def _observation(self, data: dict[str, Any]) -> None:
         self._say(data["text"])
-    def _answered(self, data: dict[str, Any]) -> None:
-        self._spend_time("awaiting_human", data["seconds"])
-
 
     def _view_compacted(self, data: dict[str, Any]) -> None:
         """Old observations are out of the view for good; the last ones, and the record, stay whole."""
@@ -221,10 +226,10 @@ _HANDLERS: Final[dict[str, Callable[[Transcript, dict[str, Any]], None]]] = {
     "verify_finished": Transcript._verify_finished,  # noqa: SLF001
     "preflight_finished": Transcript._preflight_finished,  # noqa: SLF001
     "parked": Transcript._parked,  # noqa: SLF001
+    "answered": Transcript._answered,  # noqa: SLF001
     "observation": Transcript._observation,  # noqa: SLF001
     "restarted": Transcript._observation,  # noqa: SLF001
     "view_compacted": Transcript._view_compacted,  # noqa: SLF001
     "context_reset": Transcript._context_reset,  # noqa: SLF001
     "premature_stop": Transcript._premature_stop,  # noqa: SLF001
-    "answered": Transcript._answered,  # noqa: SLF001
 }

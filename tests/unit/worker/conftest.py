@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,24 +97,25 @@ async def drive() -> AsyncIterator[Drive]:
         decisions: Decisions | None = None,
         config: ModelConfig = PRICED,
         fresh: Sequence[Any] = (),
+        rules: Sequence[Mapping[str, Any]] = (),
         opinion: Any = None,
-        **fields: Any,
         human: Human | None = None,
         books: MemoryBooks | None = None,
         past: Sequence[Event] = (),
+        **fields: Any,
     ) -> Run:
         task = envelope(**fields)
         sandbox = await provider.open(SandboxSpec(name=f"test.{len(opened)}", owner="test"))
         opened.append(sandbox)
         books = books or MemoryBooks(task.budget)
         transcript = Transcript(Job(task, ""))
-        rules: list[dict[str, Any]] = [{"turns": turns, "then": then}]
         transcript.replay(past)
+        usual: list[Mapping[str, Any]] = [{"turns": turns, "then": then}]
         if fresh:  # what is said once the context was cleared
-            rules.insert(0, {"when": {"contains": "context was cleared"}, "turns": fresh})
+            usual.insert(0, {"when": {"contains": "context was cleared"}, "turns": fresh})
         if opinion is not None:  # the answer to whoever asks whether a reply is stuck
-            rules.insert(0, {"when": {"last_contains": "Is it stuck?"}, "turns": [opinion]})
-        model = _Listening(Script.model_validate({"rules": rules}), config)
+            usual.insert(0, {"when": {"last_contains": "Is it stuck?"}, "turns": [opinion]})
+        model = _Listening(Script.model_validate({"rules": [*rules, *usual]}), config)
         loop = AgentLoop(
             transcript,
             model=model,
@@ -123,10 +124,10 @@ async def drive() -> AsyncIterator[Drive]:
             checker=SandboxChecker(provider, sandbox, task, {}),
             call_prefix="1",
             decisions=decisions,
+            human=human,
         )
         stopped = await loop.run()
         files = [info.path for info in await sandbox.list()]
-            human=human,
         return Run(stopped, books, transcript, model.prompts, model.questions, files)
 
     yield run

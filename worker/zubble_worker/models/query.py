@@ -19,6 +19,7 @@ from zubble_queue.contracts.model import (
     StreamWatcher,
     TryEnd,
     estimate_prompt_tokens,
+    estimate_tokens,
 )
 from zubble_queue.errors import ModelUnavailable
 from zubble_worker.models.assembly import Assembly
@@ -50,7 +51,7 @@ class Query:
     ) -> None:
         self._name, self._config, self._price = name, config, price
         self._options, self._watch = options, watch
-        self._prompt_estimate = estimate_prompt_tokens(messages)
+        self._prompt_estimate = estimate_prompt_tokens(messages) + estimate_tokens(options.prefix)
         self._started = time.monotonic()
         self._assembly = Assembly(watch)
         self._retries: list[Retry] = []

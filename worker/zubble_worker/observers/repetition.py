@@ -23,6 +23,9 @@ EVIDENCE_CHARS: Final = 300
 WARNING: Final = "STOP! Restart with fresh context or you will be terminated."
 """Word for word (section 1.13)."""
 
+RESTART_PREFIX: Final = "restart_prefix"
+"""The action of a cut for a nudge."""
+
 _PLACES: Final[dict[Channel, str]] = {
     "text": "in the text",
     "reasoning": "in the reasoning",
@@ -97,12 +100,18 @@ class StreamGuard:
     Args:
         ladder: What happens at which count.
         ask: Told of each rung that asks somebody, at once; must return in microseconds.
+        restarts: Whether the reply can go on from its beginning. Then a nudge cuts it, where the loop is in
+            its text and in no code fence (C4).
     """
 
     def __init__(
-        self, ladder: Ladder = GRADUATED, ask: Callable[[Fired, StreamGuard], None] | None = None
+        self,
+        ladder: Ladder = GRADUATED,
+        ask: Callable[[Fired, StreamGuard], None] | None = None,
+        *,
+        restarts: bool = False,
     ) -> None:
-        self._ask = ask
+        self._ask, self._restarts = ask, restarts
         self._detector = RepetitionDetector(ladder)
         self._streams = self._detector.streams
         self._fired: list[Fired] = []
@@ -122,12 +131,19 @@ class StreamGuard:
             stream.pending = ""
         for fired in stream.take():
             self._fired += fired
-            if cutting := next((one for one in fired if one.action in CUTTING), None):
-                self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(cutting))
+            if cutting := next((one for one in fired if self._cuts(one, stream)), None):
+                restart = {"action": RESTART_PREFIX} if cutting.action == "nudge" else {}
+                self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(cutting) | restart)
                 return
             for one in fired:
                 if self._ask and one.action in ASKING:
                     self._ask(one, self)
+
+    def _cuts(self, fired: Fired, stream: Stream) -> bool:
+        if fired.action in CUTTING:
+            return True
+        has_onset = fired.by in {"saturation", "cycle"} and fired.channel == "text"
+        return self._restarts and fired.action == "nudge" and has_onset and not stream.fence.opened_by
 
     def confirm(self, gate: Fired) -> None:
         """Somebody else finds the reply stuck, too: the next delta closes the stream."""
@@ -142,7 +158,7 @@ class StreamGuard:
         return self._detector.tokens(channel)
 
     def _evidence(self, fired: Fired) -> dict[str, Any]:
-        """The action tells a `restart` (one more try of the call, under another seed) from the end (C1)."""
+        """The action tells the end from one more try: under another seed (C1), from before the loop (C4)."""
         tail = self._detector.tail(fired.channel)[-EVIDENCE_CHARS:]
         return {**fired.as_dict(), "text_tail": tail}
 
