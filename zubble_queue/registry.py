@@ -19,6 +19,7 @@ _EXTRAS: Final = {
     "docker": "docker",
     "flower": "flower",
     "kubernetes": "kubernetes",
+    "opentelemetry": "otel",
 }
 """Package to the extra that brings it; all others are part of the extra `worker`."""
 

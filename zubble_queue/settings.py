@@ -99,6 +99,8 @@ class WorkerSettings(BaseModel):
     """What may be reached on the hosts of an allow-list."""
     feeder: bool = True
     """Whether a worker of this machine may lead the feeding."""
+    traces: bool = False
+    """Whether attempts are sent as OpenTelemetry spans, to where OTEL_EXPORTER_OTLP_ENDPOINT says."""
     drain_seconds: float = Field(default=20.0, ge=0.0, le=3_600.0)
     """After the first SIGTERM or SIGINT: how long running attempts may go on before they are handed over."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
 import structlog
 
+from zubble_queue.contracts.books import Listener
 from zubble_queue.contracts.checking import CheckResult
 from zubble_queue.contracts.ending import UNVERIFIED_STOPS, Stop
 from zubble_queue.contracts.envelope import BlobRef
@@ -41,8 +42,8 @@ _WALLCLOCK_GRACE_SECONDS: Final = 30.0
 class Attempt:
     """Carries a claim to its end."""
 
-    def __init__(self, claim: Claim, tools: Tools) -> None:
-        self._case = Case(claim, tools)
+    def __init__(self, claim: Claim, tools: Tools, listeners: Sequence[Listener] = ()) -> None:
+        self._case = Case(claim, tools, listeners)
         self._exits = Exits(self._case)
         self._loop: AgentLoop | None = None
         self._handover = asyncio.Event()
@@ -64,7 +65,11 @@ class Attempt:
                 await case.place.sandbox.thaw()
 
     async def run(self) -> Done:
-        """Until the task is sealed, given back, or no longer ours."""
+        """Until the task is sealed, given back, or no longer ours. Every line of its log names it."""
+        lease = self._case.claim.lease
+        structlog.contextvars.bind_contextvars(
+            task_id=lease.task_id, batch=lease.batch, attempt=lease.epoch, round=lease.round
+        )
         try:
             return await self._whatever_happens()
         except LeaseLost:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from zubble_queue.contracts.books import Listener
 from zubble_queue.contracts.envelope import TaskEnvelope
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.record import Claim
@@ -21,6 +23,8 @@ class Case:
 
     claim: Claim
     tools: Tools
+    listeners: Sequence[Listener] = ()
+    """Told what comes on its books."""
     gate: Gate = field(init=False)
     books: AttemptBooks = field(init=False)
     transcript: Transcript = field(init=False)
@@ -37,7 +41,7 @@ class Case:
             tools.artifacts,
             gate=self.gate,
             bell=tools.bell,
-            listeners=(tools.metrics.of_model(self.envelope.model),),
+            listeners=self.listeners,
         )
         self.transcript = Transcript(Job(self.envelope, ""))
 

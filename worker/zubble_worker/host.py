@@ -8,6 +8,7 @@ hangs some seconds after the handover; exit never waits on Redis.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 from collections.abc import Callable
@@ -91,6 +92,9 @@ class _Host:
         await asyncio.wait(background, timeout=_LAST_SECONDS)
         for provider in tools.providers.values():
             await provider.reap()
+        if tools.tracing:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.to_thread(tools.tracing.flush), _LAST_SECONDS)
         _leave(code)
         return code
 

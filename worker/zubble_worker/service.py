@@ -59,13 +59,25 @@ class Service:
         if self.draining:  # since the claim was sent
             return await self._give_back(claim)
         self._tools.metrics.claimed(header.pool, claim.waited_seconds)
-        attempt = Attempt(claim, self._tools)
+        return await self._attempt(claim)
+
+    async def _attempt(self, claim: Claim) -> Done:
+        tools = self._tools
+        counted = tools.metrics.of_model(claim.envelope.model)
+        spans = tools.tracing.attempt(claim) if tools.tracing else None
+        attempt = Attempt(claim, tools, (counted, spans) if spans else (counted,))
         task = asyncio.ensure_future(attempt.run())
         self._running[attempt] = task
+        done = None
         try:
-            return await task
+            done = await task
+            return done
         finally:
             del self._running[attempt]
+            if spans:
+                spans.end(
+                    done.how if done else "failed", done.ending.outcome if done and done.ending else None
+                )
 
     async def _claim(self, header: Header) -> Claim | Unreadable | Refused:
         """Under one lease id: a claim whose answer was lost may have been granted, and is found again."""

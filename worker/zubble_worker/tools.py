@@ -14,8 +14,9 @@ import structlog
 
 from zubble_queue import __version__, registry, sandboxes
 from zubble_queue.artifacts import ArtifactStore
+from zubble_queue.contracts.books import Listener
 from zubble_queue.contracts.model import Model
-from zubble_queue.contracts.record import WorkerInfo
+from zubble_queue.contracts.record import Claim, WorkerInfo
 from zubble_queue.contracts.sandbox import WEB_PORTS, NetworkMode, SandboxProvider, Strength
 from zubble_queue.errors import CannotStart, NoKey, OperatorError
 from zubble_queue.settings import LeaseSettings, Settings
@@ -25,6 +26,23 @@ from zubble_worker.parking import Bell
 from zubble_worker.provider import Provider
 
 _log = structlog.get_logger(__name__)
+
+
+class Spans(Listener, Protocol):
+    """What becomes spans of one attempt."""
+
+    def end(self, how: str, outcome: str | None) -> None:
+        """The attempt was left."""
+
+
+class Tracing(Protocol):
+    """Sends spans somewhere."""
+
+    def attempt(self, claim: Claim) -> Spans:
+        """Those of an attempt that begins."""
+
+    def flush(self) -> None:
+        """Send what there is; may wait for long."""
 
 
 class Warm(SandboxProvider, Protocol):
@@ -57,6 +75,7 @@ class Tools:
     warm: tuple[Warm, ...] = ()
     """Those of the providers that open sandboxes ahead."""
     metrics: WorkerMetrics = field(default_factory=WorkerMetrics)
+    tracing: Tracing | None = None
 
     async def cool(self) -> None:
         """Destroy what is open ahead; from now on sandboxes are opened when somebody asks for one."""
@@ -91,6 +110,7 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
             name: Provider(store, name, settings.models[name], on_try=metrics.tried) for name in models
         },
         metrics=metrics,
+        tracing=_tracing(settings, info),
     )
     return tools, info
 
@@ -128,6 +148,13 @@ def _warmed(settings: Settings, providers: Mapping[str, SandboxProvider]) -> dic
         return {}
     in_front_of: Callable[[SandboxProvider, int], Warm] = registry.load("service", "warm-sandboxes")
     return {name: in_front_of(provider, size) for name, provider in providers.items()}
+
+
+def _tracing(settings: Settings, info: WorkerInfo) -> Tracing | None:
+    if not settings.worker.traces:
+        return None
+    made: Tracing = registry.load("service", "traces")(info.worker_id)
+    return made
 
 
 def _models(settings: Settings) -> dict[str, Model]:
