@@ -18,9 +18,10 @@ from typing import Final
 
 from zubble_queue.contracts.sandbox import Probe, Sandbox, SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import probing
+from zubble_sandbox import egress, probing
 from zubble_sandbox.channel import RECONNECT_SECONDS, Channel
 from zubble_sandbox.commands import BASE_ENV
+from zubble_sandbox.egress import Egress
 from zubble_sandbox.pods import canary, making, remembering
 from zubble_sandbox.pods.keeper import Keeper
 from zubble_sandbox.pods.layout import Layout, check
@@ -31,6 +32,8 @@ from zubble_sandbox.supervised import GRACE_SECONDS, Setup, SupervisedSandbox
 
 POLICY_SECONDS: Final = 3_600.0
 """How long a canary's finding is believed."""
+_WAY_OUT: Final = "pod-"
+"""What the folders of their proxies begin with: no record tells a reaper of them."""
 _HANDLE: Final = r"zubble-[0-9a-f]{32}"
 _OOM: Final = "/sys/fs/cgroup/memory.events:/sys/fs/cgroup/memory/memory.oom_control"
 _CHECKS: Final = {
@@ -61,7 +64,7 @@ class PodProvider:
         return cls(options)
 
     async def probe(self) -> Probe:
-        probe = replace(await probing.probe(self, self._facts, _CHECKS), networks=("none", "open"))
+        probe = await probing.probe(self, self._facts, _CHECKS)
         if not probe.isolated:
             return probe
         return replace(probe, strength="kernel" if self.options.runtime_class else "limits")
@@ -70,28 +73,30 @@ class PodProvider:
         check(spec)
         layout, made = Layout.of(spec), making.ticket(spec, self.options)
         keeper = self._kept()
-        if spec.network == "none":
+        if spec.network != "open":
             await self._ensure_policy(keeper)
         release = partial(keeper.remove, made.token)
-        keeper.opening(made.token)
-        channel: Channel | None = None
-        try:
-            place, image_env = await making.make(spec, layout, self.options, keeper, made)
-            channel = Channel(await place.first_line(), place.line)
-            handle = place.name if spec.linger_seconds else None
-            setup = _setup(spec, image_env)
-            sandbox = await SupervisedSandbox.begin(spec, setup, channel, release, handle)
-            sandbox.renamed = partial(keeper.renamed, made.token)
-            return sandbox
-        except BaseException as error:
-            if channel is not None:
-                await channel.close()
-            await asyncio.shield(asyncio.ensure_future(release()))
-            if isinstance(error, TimeoutError):
-                raise SandboxUnavailable(
-                    f"The supervisor in the pod {made.token} does not answer."
-                ) from error
-            raise
+        async with egress.while_opening(await egress.open_for(spec, f"{_WAY_OUT}{made.token}")) as way_out:
+            keeper.opening(made.token)
+            channel: Channel | None = None
+            try:
+                place, image_env = await making.make(spec, layout, self.options, keeper, made)
+                channel = Channel(await place.first_line(), place.line)
+                handle = place.name if spec.linger_seconds else None
+                setup = await _setup(spec, image_env, place, way_out)
+                sandbox = await SupervisedSandbox.begin(spec, setup, channel, release, handle)
+            except BaseException as error:
+                if channel is not None:
+                    await channel.close()
+                await asyncio.shield(asyncio.ensure_future(release()))
+                if isinstance(error, TimeoutError):
+                    raise SandboxUnavailable(
+                        f"The supervisor in the pod {made.token} does not answer."
+                    ) from error
+                raise
+        sandbox.renamed = partial(keeper.renamed, made.token)
+        sandbox.way_out = way_out
+        return sandbox
 
     async def attach(self, handle: str) -> Sandbox:
         if not re.fullmatch(_HANDLE, handle):
@@ -102,20 +107,28 @@ class PodProvider:
         if pod is None:
             raise SandboxUnavailable(f"The sandbox {handle} has ended: {fate(None)}.")
         place, (spec, image_env) = Place.of(api, pod), remembering.recalled(pod)
-        keeper.opening(handle)
-        channel: Channel | None = None
-        try:
-            await keeper.adopt(pod)
-            channel = Channel(await place.first_line(), place.line)
-            setup = _setup(spec, image_env)
-            return await SupervisedSandbox.adopt(spec, setup, channel, partial(keeper.remove, handle), handle)
-        except BaseException:
-            keeper.closed(handle)
-            if channel is not None:
-                await channel.close()
-            raise
+        async with egress.while_opening(await egress.open_for(spec, f"{_WAY_OUT}{handle}")) as way_out:
+            keeper.opening(handle)
+            channel: Channel | None = None
+            try:
+                await keeper.adopt(pod)
+                channel = Channel(await place.first_line(), place.line)
+                with_it = (
+                    await _setup(spec, image_env, place, way_out),
+                    channel,
+                    partial(keeper.remove, handle),
+                )
+                sandbox = await SupervisedSandbox.adopt(spec, *with_it, handle)
+            except BaseException:
+                keeper.closed(handle)
+                if channel is not None:
+                    await channel.close()
+                raise
+        sandbox.way_out = way_out
+        return sandbox
 
     async def reap(self, *, keep_owners: frozenset[str] = frozenset()) -> int:
+        await asyncio.to_thread(egress.forget_silent, _WAY_OUT)
         return await self._kept().sweep(keep_owners)
 
     async def close(self) -> None:
@@ -151,13 +164,17 @@ class PodProvider:
         }
 
 
-def _setup(spec: SandboxSpec, image_env: Mapping[str, str]) -> Setup:
+async def _setup(
+    spec: SandboxSpec, image_env: Mapping[str, str], place: Place, way_out: Egress | None
+) -> Setup:
     layout = Layout.of(spec)
+    if way_out is not None:
+        await way_out.carry(place.carrier)
     own = {"ZUBBLE_WORK": layout.work.path, "ZUBBLE_VERIFY": layout.verify.path}
     return Setup(
         mode="namespace",
         folders=layout.folders,
-        env={**BASE_ENV, **image_env, **own, **spec.env},
+        env={**BASE_ENV, **image_env, **own, **(way_out.env if way_out else {}), **spec.env},
         oom=_OOM,
         linger_seconds=making.LINE_SECONDS,
         grace_seconds=GRACE_SECONDS + RECONNECT_SECONDS,

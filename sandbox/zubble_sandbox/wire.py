@@ -16,6 +16,8 @@ CHUNK_BYTES: Final = 262_144
 
 SETUP, EXEC, KILL, FREEZE, THAW, PING, READ, WRITE, LIST, WAIT, SNAPSHOT, RESTORE, AUTH, LEAVE = range(1, 15)
 CHUNK, END = 32, 33
+OPENED, ROOM, GONE = 34, 35, 36
+"""Of connections that are carried; beside them CHUNK and END."""
 OK, FAILED = 64, 65
 """An answer is any number of CHUNKs, then OK with fields or FAILED with (kind, errno, sentence)."""
 

@@ -8,6 +8,7 @@
  *                              ... --keep N ...              and hold these descriptors, which are locks, until the end
  *   zubble-box relay PATH                                      stdin and stdout to the socket at PATH
  *   zubble-box forward PORT PATH                               127.0.0.1:PORT to the socket at PATH
+ *   zubble-box carry PORT                                      127.0.0.1:PORT as frames on stdin and stdout
  *   zubble-box enter [--uid N] [--cgroup DIR]... -- PROGRAM... join groups, give up root, start PROGRAM
  *
  * A PATH with '@' first is a name in the network namespace's own list: nobody takes it while the socket is open.
@@ -35,6 +36,11 @@
  *   LIST      path max-entries skip: records of path, "kind mode size mtime-ns", target; skip leaves .zubble out
  *   SNAPSHOT  max-bytes: the work tree as such records, each file's content behind it
  *   RESTORE   a body of such records (kind m: the mode of a folder made before): the work tree becomes that
+ *
+ * A carrier's frames are about connections, by id in place of the call: OPENED, of 0 when it listens; CHUNK and END,
+ * what its side of a connection says; ROOM (4 bytes), so many bytes of the other side were passed on; GONE, it is
+ * broken off. A side has at most 64 KiB on the way that the other has not passed on. A worker says something every
+ * minute, if only to 0, or counts as gone.
  *
  * Everything else in the sandbox is an enemy: the process is not dumpable, ignores every signal it can, holds no
  * descriptor a command inherits, follows no symbolic link and never waits for one peer only. The worker is trusted,
@@ -67,7 +73,7 @@ enum {
 enum kind {
     SETUP = 1, EXEC, KILL, FREEZE, THAW, PING, READ, WRITE, LIST, WAIT, SNAPSHOT, RESTORE, AUTH,
     LEAVE,
-    CHUNK = 32, END = 33, OK = 64, FAILED = 65,
+    CHUNK = 32, END = 33, OPENED, ROOM, GONE, OK = 64, FAILED = 65,
 };
 
 enum { DONE = 0, REFUSED = -1, ANSWERED = 1 }; /* what a request comes to */
@@ -164,6 +170,7 @@ int serve_restore(uint32_t call);
 
 /* pump.c: bytes between pairs of descriptors */
 socklen_t unix_address(struct sockaddr_un *address, const char *path); /* 0: too long */
+int listening(int port); /* on 127.0.0.1; -1: errno says why not */
 bool forward_open(int port, const char *path);
 size_t pumps_polled(struct pollfd *polled);
 void pumps_ready(const struct pollfd *polled);
@@ -171,6 +178,9 @@ int connect_to(const char *path);
 int relay(const char *path);
 int forward(int port, const char *path);
 bool write_all(int fd, const void *data, size_t size);
+
+/* carry.c */
+int carry(int port);
 
 /* sha256.c */
 enum { SHA256_BYTES = 32 };

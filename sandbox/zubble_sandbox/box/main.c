@@ -74,6 +74,8 @@ int main(int argc, char **argv)
         return relay(argv[2]);
     if (!strcmp(mode, "forward") && argc == 4)
         return forward(atoi(argv[2]), argv[3]);
-    fputs("usage: zubble-box supervise|relay|forward|enter ... (see box.h)\n", stderr);
+    if (!strcmp(mode, "carry") && argc == 3)
+        return carry(atoi(argv[2]));
+    fputs("usage: zubble-box supervise|relay|forward|carry|enter ... (see box.h)\n", stderr);
     return BAD_USAGE;
 }

@@ -154,14 +154,24 @@ static bool pump_all(void)
     return true;
 }
 
-bool forward_open(int port, const char *path)
+int listening(int port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    int on = 1;
+    int on = 1, fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    return set_target(path) && listener >= 0 && !setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on)
-           && !bind(listener, (struct sockaddr *)&address, sizeof address) && !listen(listener, BACKLOG);
+    if (fd >= 0 && !setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on)
+        && !bind(fd, (struct sockaddr *)&address, sizeof address) && !listen(fd, BACKLOG))
+        return fd;
+    int error = errno;
+    if (fd >= 0)
+        close(fd);
+    errno = error;
+    return -1;
+}
+
+bool forward_open(int port, const char *path)
+{
+    return set_target(path) && (listener = listening(port)) >= 0;
 }
 
 int forward(int port, const char *path)

@@ -7,14 +7,16 @@ import contextlib
 import os
 import socket
 import stat
+import time
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from zubble_queue.contracts.sandbox import HostUse, SandboxSpec
 from zubble_queue.errors import SandboxUnavailable
+from zubble_sandbox.egress.carrier import Carrier, Connect
 from zubble_sandbox.egress.outside import Outside, System
 from zubble_sandbox.egress.proxy import Limits, Policy, Proxy
 from zubble_sandbox.egress.tally import Tally
@@ -39,6 +41,9 @@ _PASSABLE_MODE: Final = 0o711
 _SOCKET_MODE: Final = 0o666
 """Whoever reaches it may connect; its folders decide about that."""
 _BACKLOG: Final = 64
+_SOCKETS: Final = Path("/proc/net/unix")
+_NEW_SECONDS: Final = 60.0
+"""A folder may be there for a moment before its socket is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +57,29 @@ class Egress:
     tally: Tally
     serving: asyncio.Task[None]
     listener: socket.socket
+    carriers: list[Carrier] = field(default_factory=list)
+    """From where its folder is not seen."""
+
+    @property
+    def socket(self) -> Path:
+        """Where it listens, on the host."""
+        return self.folder / Path(INSIDE_SOCKET).name
 
     def uses(self) -> tuple[HostUse, ...]:
         """What was asked of it so far, by host."""
         return self.tally.uses()
 
+    async def carry(self, connect: Connect) -> None:
+        """Have connections brought from a place that the folder cannot be mounted in.
+
+        Raises SandboxUnavailable when nothing listens there.
+        """
+        self.carriers.append(await Carrier.open(connect, self.socket))
+
     async def close(self) -> None:
         """Break every connection, and remove the socket; at most a moment, and as often as one likes."""
+        for carrier in self.carriers:
+            await carrier.close()
         self.serving.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self.serving
@@ -118,6 +139,15 @@ def forget(token: str) -> None:
     _remove(runtime_dir() / "egress" / token)
     if os.geteuid() == 0:
         _remove(_PASSABLE / token)
+
+
+def forget_silent(kind: str) -> None:
+    """Remove what workers that are gone left of ways out whose token begins with `kind`."""
+    folders = sorted((runtime_dir() / "egress").glob(f"{kind}*"))
+    sockets = _SOCKETS.read_text("utf-8", "replace") if folders else ""
+    for folder in folders:
+        if f" {folder}/" not in sockets and time.time() > folder.stat().st_mtime + _NEW_SECONDS:
+            _remove(folder)
 
 
 def _place(token: str, uid: int | None) -> Path:

@@ -108,8 +108,6 @@ def check(spec: SandboxSpec) -> None:
     """Raises JobError for what no pod can be."""
     if spec.container is not None:
         raise JobError("The pod backend makes its own pods; the backend `attached` runs in existing ones.")
-    if spec.network == "allowlist":
-        raise JobError("The pod backend has network 'none' and 'open', no allowlist of hosts.")
     commands.check_readonly_files(spec)
     Layout.of(spec)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 from zubble_queue.errors import SandboxUnavailable
+from zubble_sandbox import egress
 from zubble_sandbox.line import Line, LineLost
 from zubble_sandbox.pods import names
 from zubble_sandbox.pods.api import Api, ApiError, Object
@@ -54,15 +55,23 @@ class Place:
             LineLost: not now; another try may succeed.
             SandboxUnavailable: never again: the pod is gone, was made anew, or its container was restarted.
         """
+        line = await self._beside("relay", SOCKET)
+        await introduce(line, self.secret)
+        return line
+
+    async def carrier(self) -> Line:
+        """To a carrier of connections to the sandbox's egress proxy. Raises what `line` does."""
+        return await self._beside("carry", f"{egress.PORT}")
+
+    async def _beside(self, *arguments: str) -> Line:
+        """To our program in the sidecar."""
         try:
             self._check(await self.api.find("pods", self.name))
-            line = await self.api.exec_line(self.name, RELAY_CONTAINER, [PROGRAM, "relay", SOCKET])
+            return await self.api.exec_line(self.name, RELAY_CONTAINER, [PROGRAM, *arguments])
         except ApiError as error:
             if error.status in _FINAL:
                 raise
             raise LineLost(str(error)) from error
-        await introduce(line, self.secret)
-        return line
 
     def _check(self, pod: Object | None) -> None:
         if pod is not None and pod["metadata"]["uid"] != self.uid:

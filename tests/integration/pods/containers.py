@@ -93,7 +93,7 @@ async def new_ground(folder: Path, volumes) -> asyncio.subprocess.Process:
 
     Both are gone with it, and it goes with us.
     """
-    script = ["set -e"]
+    script = ["set -e", "ip link set lo up"]
     for volume in volumes:
         path = folder / volume["name"]
         path.mkdir(parents=True)

@@ -12,6 +12,7 @@ OWN = {
     "a_sandbox_is_adopted_after_its_worker_died",
     "a_sandbox_that_ends_with_its_worker_has_no_handle",
     "a_full_work_tree_refuses_and_keeps_what_it_had",
+    "an_allow_list_is_kept_by_a_proxy_or_refused",
     "after_destroying_everything_is_refused_and_destroying_again_is_not",
     "arguments_arrive_byte_for_byte",
     "commands_find_the_work_tree_where_the_spec_says",
