@@ -1,18 +1,21 @@
-"""What a dispatcher serves over HTTP: how many workers each pool should have, and metrics."""
+"""What a dispatcher does beside feeding: how many workers a pool should have, metrics, and marks on pods."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
 from zubble_queue import scaling
+from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.errors import StoreUnavailable
 from zubble_queue.feeder import Feeder
 from zubble_queue.settings import Settings
 from zubble_queue.stores.redis import RedisStore
+from zubble_worker.deletion_cost import Cluster, DeletionCosts
 from zubble_worker.http_server import Answer, Bridge, HttpServer
 from zubble_worker.pool_metrics import FeederMetrics, PoolMetrics, State, registry_of
 
@@ -38,6 +41,10 @@ class Watch:
                 self._state = (await self._store.demand(), await self._store.workers())
                 self._asked = time.monotonic()
             return self._state
+
+    async def workers(self) -> Sequence[WorkerInfo]:
+        """Raises StoreUnavailable."""
+        return (await self.state())[1]
 
 
 class ScalingRoute:
@@ -66,12 +73,43 @@ class ScalingRoute:
         return Answer(HTTPStatus.OK, load.answer(int(slots) if slots else load.widest or self._slots))
 
 
-def serve(store: RedisStore, feeder: Feeder, settings: Settings, *, address: str, port: int) -> HttpServer:
-    """Serve /healthz, /metrics and /scaling for the loop that runs. Raises CannotStart."""
-    bridge, watch = Bridge(asyncio.get_running_loop()), Watch(store)
-    registry = registry_of(PoolMetrics(lambda: bridge.ask(watch.state)), FeederMetrics(feeder))
-    scale = ScalingRoute(bridge, watch, settings.worker.slots)
-    return HttpServer(address, port, registry, {"/healthz": bridge.health, "/scaling": scale})
+class Beside:
+    """Serves /healthz, /metrics and /scaling from the moment it is made, for the loop that runs.
+
+    Args:
+        store: Where the numbers are.
+        feeder: Of this process.
+        settings: Of the installation.
+        where: Address and port; port 0 takes a free one.
+        deletion_cost: Whether the pods of workers are told apart for scale-in.
+
+    Raises:
+        CannotStart: The address is not to be had, or this is no pod with a service account.
+    """
+
+    def __init__(
+        self,
+        store: RedisStore,
+        feeder: Feeder,
+        settings: Settings,
+        *,
+        where: tuple[str, int],
+        deletion_cost: bool = False,
+    ) -> None:
+        bridge, watch = Bridge(asyncio.get_running_loop()), Watch(store)
+        cluster = Cluster.around(os.environ) if deletion_cost else None
+        self._costs = cluster and DeletionCosts(cluster, watch.workers, lambda: feeder.tally.leads)
+        registry = registry_of(PoolMetrics(lambda: bridge.ask(watch.state)), FeederMetrics(feeder))
+        scale = ScalingRoute(bridge, watch, settings.worker.slots)
+        self._server = HttpServer(*where, registry, {"/healthz": bridge.health, "/scaling": scale})
+        self.url = f"http://{where[0]}:{self._server.port}"
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until told to stop; then nobody listens any more."""
+        if self._costs:
+            await self._costs.run(stop)
+        await stop.wait()
+        await asyncio.to_thread(self._server.close)
 
 
 def _wrong(problem: str) -> Answer:

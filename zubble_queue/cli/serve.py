@@ -71,6 +71,10 @@ def dispatcher(
     http_address: Annotated[
         str, typer.Option("--http-address", help="Where; nobody who gets there is asked who he is.")
     ] = "127.0.0.1",
+    pod_deletion_cost: Annotated[
+        bool,
+        typer.Option("--pod-deletion-cost", help="In a cluster: mark the pods of idle workers to go first."),
+    ] = False,
 ) -> int:
     """Feed the queue and mend what workers leave behind; small, always on, needed for scale to zero.
 
@@ -85,7 +89,9 @@ def dispatcher(
     report = Report("dispatcher", as_json=False)
     from zubble_queue.cli import serving
 
-    return asyncio.run(serving.dispatcher(options.settings(context), report, http_address, http_port))
+    where = (http_address, http_port)
+    settings = options.settings(context)
+    return asyncio.run(serving.dispatcher(settings, report, where, deletion_cost=pod_deletion_cost))
 
 
 def mock_endpoint(

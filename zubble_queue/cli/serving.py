@@ -105,7 +105,9 @@ def _die_with(parent: int) -> None:
         raise CannotStart("The process that started this worker has ended.")
 
 
-async def dispatcher(settings: Settings, report: Report, address: str, port: int) -> Exit:
+async def dispatcher(
+    settings: Settings, report: Report, where: tuple[str, int], *, deletion_cost: bool
+) -> Exit:
     """Lead the feeding whenever nobody else does, and answer over HTTP, until a signal."""
     log_to_stderr()
     async with installation(settings) as place:
@@ -116,11 +118,11 @@ async def dispatcher(settings: Settings, report: Report, address: str, port: int
             holder=f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}",
             lease_seconds=settings.lease.lease_seconds,
         )
-        serve = registry.load("service", "dispatcher-http")
-        server = serve(place.store, feeder, place.settings, address=address, port=port)
+        beside = registry.load("service", "dispatcher-side")(
+            place.store, feeder, place.settings, where=where, deletion_cost=deletion_cost
+        )
         with stopped_by_signals() as stop:
             report.note("The dispatcher feeds the queue whenever nobody else does; Ctrl-C stops it.")
-            report.note(f"Listening on http://{address}:{server.port}.")
-            await feeder.run(stop)
-        server.close()
+            report.note(f"Listening on {beside.url}.")
+            await asyncio.gather(feeder.run(stop), beside.run(stop))
     return Exit.DONE

@@ -11,7 +11,7 @@ from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.errors import CannotStart
 from zubble_queue.feeder import Feeder
 from zubble_queue.settings import Settings
-from zubble_worker.dispatching import serve
+from zubble_worker.dispatching import Beside
 
 
 @pytest.fixture
@@ -19,18 +19,18 @@ async def replicas(world, mailbox):
     """Start dispatchers, as many as asked for, each with a feeder and a port of its own."""
     started = []
 
-    async def start(count, address="127.0.0.1", port=0):
+    async def start(count, port=0):
         for number in range(count):
             feeder, stop = Feeder(world.store, mailbox, holder=f"d{number}"), asyncio.Event()
-            server = serve(world.store, feeder, Settings.load(), address=address, port=port)
-            started.append((server, stop, asyncio.create_task(feeder.run(stop))))
-        return [f"http://127.0.0.1:{server.port}" for server, *_ in started]
+            beside = Beside(world.store, feeder, Settings.load(), where=("127.0.0.1", port))
+            running = asyncio.gather(feeder.run(stop), beside.run(stop))
+            started.append((beside.url, stop, running))
+        return [url for url, *_ in started]
 
     yield start
-    for server, stop, running in started:
+    for _, stop, running in started:
         stop.set()
         await running
-        await asyncio.to_thread(server.close)
 
 
 async def get(url, **query):
@@ -74,23 +74,20 @@ async def test_two_replicas_serve_the_same_numbers_while_one_leads(world, replic
     assert [answer.text for answer in await ask_all(urls, "/healthz")] == ["ok\n", "ok\n"]
 
 
-@pytest.mark.parametrize(
-    ("path", "status", "said"),
-    [
+async def test_a_question_is_answered_or_its_mistake_named(replicas):
+    [url] = await replicas(1)
+
+    for path, status, said in (
         ("/scaling", 400, "name a pool"),
         ("/scaling?pool=default&slots=0", 400, "from 1 to 1000"),
         ("/scaling?pool=default&slots=many", 400, "from 1 to 1000"),
         ("/scaling?pool=nobody&slots=7", 200, '"value": 0.0'),
         ("/nothing", 404, "there are /healthz, /metrics, /scaling"),
-    ],
-)
-async def test_a_question_is_answered_or_its_mistake_named(replicas, path, status, said):
-    [url] = await replicas(1)
+    ):
+        answer = await get(url + path)
 
-    answer = await get(url + path)
-
-    assert answer.status_code == status
-    assert said in answer.text
+        assert answer.status_code == status, path
+        assert said in answer.text, path
 
 
 async def test_nothing_can_be_sent(replicas):
@@ -109,14 +106,14 @@ async def test_an_address_that_is_taken_is_one_sentence(replicas):
 
 async def test_without_redis_no_number_is_told_and_the_process_is_healthy(own_world, own_server, mailbox):
     feeder = Feeder(own_world.store, mailbox, holder="d")
-    server = serve(own_world.store, feeder, Settings.load(), address="127.0.0.1", port=0)
-    url = f"http://127.0.0.1:{server.port}"
+    beside, stop = Beside(own_world.store, feeder, Settings.load(), where=("127.0.0.1", 0)), asyncio.Event()
     own_server.kill()
 
     scaling, metrics, health = [
-        await get(url + path) for path in ("/scaling?pool=default", "/metrics", "/healthz")
+        await get(beside.url + path) for path in ("/scaling?pool=default", "/metrics", "/healthz")
     ]
-    await asyncio.to_thread(server.close)
+    stop.set()
+    await beside.run(stop)
     own_server.start()
 
     assert scaling.status_code == 503
