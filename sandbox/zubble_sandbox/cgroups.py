@@ -140,16 +140,16 @@ class Cgroups:
         kill = unified if unified in usable else None
         return cls(memory=by_name["memory"], pids=by_name["pids"], cpu=by_name.get("cpu"), kill=kill)
 
-    def folders(self, token: str, limits: Limits) -> tuple[Path, ...]:
-        """What `make` makes."""
-        used = {self.memory, self.pids, self.kill, self.cpu if limits.cpus is not None else None}
+    def folders(self, token: str) -> tuple[Path, ...]:
+        """What `make` makes. In a group of the processor, many processes get no larger share than few."""
+        used = {self.memory, self.pids, self.kill, self.cpu}
         return tuple(sorted(place.folder / token for place in used if place is not None))
 
     def make(self, token: str, limits: Limits) -> Group:
         """A new group without anybody in it. Raises OSError, and leaves nothing behind then."""
         if limits.cpus is not None and self.cpu is None:
             raise OSError("processor time cannot be limited here: there is no controller for it")
-        folders = self.folders(token, limits)
+        folders = self.folders(token)
         try:
             for folder in folders:
                 folder.mkdir()

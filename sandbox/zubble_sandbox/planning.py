@@ -52,7 +52,7 @@ class Machine:
             raise JobError(f"sandbox.cpus: processor time cannot be limited here. {self.no_limits}".rstrip())
         if self.cgroups is None:
             return record
-        folders = self.cgroups.folders(record.token, limits(spec))
+        folders = self.cgroups.folders(record.token)
         return replace(record, groups=tuple(map(str, folders)))
 
     def hold(self, kept: ExitStack) -> HeldUid | None:

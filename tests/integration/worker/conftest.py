@@ -95,8 +95,13 @@ class Installation:
         parcels = [Parcel(task, {}) for task in tasks]
         await self.dispatcher.submit(Submission(BatchInfo(name=BATCH, model="mock"), parcels))
 
-    def start_worker(self, *, slots: int = 2, **environment: str) -> subprocess.Popen[bytes]:
-        """A worker process with its own configuration file, started in a folder of its own."""
+    def start_worker(
+        self, *, slots: int = 2, python: str = sys.executable, user: int | None = None, **environment: str
+    ) -> subprocess.Popen[bytes]:
+        """A worker process with its own configuration file, started in a folder of its own.
+
+        Another user is one without rights, to whom all this is readable.
+        """
         number = len(self.processes)
         home = self.folder / f"worker-{number}"
         home.mkdir()
@@ -105,7 +110,7 @@ class Installation:
         with (home / "out.log").open("wb") as log:
             process = subprocess.Popen(
                 [
-                    sys.executable,
+                    python,
                     "-m",
                     "zubble_queue.cli",
                     "worker",
@@ -116,6 +121,7 @@ class Installation:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
+                **({} if user is None else {"user": user, "group": user, "extra_groups": ()}),
             )
         self.processes.append(process)
         return process
