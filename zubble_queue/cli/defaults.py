@@ -25,6 +25,7 @@ from zubble_queue.contracts.envelope import (
 from zubble_queue.contracts.hosts import MAX_HOSTS, host_pattern
 from zubble_queue.contracts.identity import BATCH_NAME_PATTERN
 from zubble_queue.contracts.memory import MemoryMode
+from zubble_queue.contracts.question import MOST_DEADLINE_SECONDS, AskRequest
 from zubble_queue.contracts.record import MOST_USD, OnCeiling
 from zubble_queue.contracts.sandbox import STRENGTHS, WORK_DIR, NetworkMode
 from zubble_queue.contracts.submission import TaskDefaults
@@ -61,6 +62,7 @@ def task_defaults(
     max_turn_secs: int | None = None,
     guards: Sequence[str] = (),
     repetition: str | None = None,
+    ask: AskRequest | None = None,
     pool: str | None = None,
     tenant: str = "default",
     labels: Sequence[str] = (),
@@ -103,10 +105,22 @@ def task_defaults(
         max_turn_secs=max_turn_secs or 0,
         guards=tuple(dict.fromkeys(guards)),  # type: ignore[arg-type]  # checked above
         repetition=repetition or "graduated",  # type: ignore[arg-type]  # checked above
+        ask=ask or AskRequest(),
         pool=pool or "default",
         tenant=tenant,
         labels=dict(_label_pairs(labels)),
     )
+
+
+def asking(*, human: bool, deadline_seconds: int | None) -> AskRequest:
+    """Whether people may be asked. Raises BadInput."""
+    if deadline_seconds is None:
+        return AskRequest(human=human)
+    if not human:
+        raise BadInput(["--ask-deadline-seconds needs --ask."])
+    if not 1 <= deadline_seconds <= MOST_DEADLINE_SECONDS:
+        raise BadInput([f"--ask-deadline-seconds must be between 1 and {MOST_DEADLINE_SECONDS:,}."])
+    return AskRequest(human=True, deadline_seconds=deadline_seconds)
 
 
 def on_ceiling(given: str | None, *, wait: bool) -> OnCeiling:

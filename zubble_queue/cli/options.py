@@ -112,6 +112,18 @@ Guard = Annotated[
         "--guard", metavar="DETECTOR", help="Its critical signal ends a run as blocked; repeatable."
     ),
 ]
+Ask = Annotated[
+    bool,
+    typer.Option("--ask", help="A task that asks waits for `zubble task answer`; else nobody is asked."),
+]
+AskDeadline = Annotated[
+    int | None,
+    typer.Option(
+        "--ask-deadline-seconds",
+        metavar="N",
+        help="With --ask: how long it waits; a day by default. Then the default answer holds.",
+    ),
+]
 MaxSpend = Annotated[float | None, typer.Option("--max-spend-usd", help="US dollars per task, at most 50.")]
 MaxBatch = Annotated[
     float | None, typer.Option("--max-batch-usd", help="US dollars for all tasks of the batch together.")

@@ -63,6 +63,13 @@ def run(
         Path | None,
         typer.Option("--memory-dir", metavar="DIR", help="Bring memory from here, and leave it here."),
     ] = None,
+    attended: Annotated[
+        bool | None,
+        typer.Option(
+            "--attended/--unattended",
+            help="Whether you are asked, also at a cap; by default where this is a terminal.",
+        ),
+    ] = None,
     journal: Annotated[
         Path | None,
         typer.Option(
@@ -88,7 +95,7 @@ def run(
       zubble run HumanEval.jsonl.gz --id HumanEval/3 --model small --minutes 5 --work-tree tree.tar
     """
     report = Report("run", as_json=as_json)
-    from zubble_queue.cli import defaults, running
+    from zubble_queue.cli import defaults, running, terminal
 
     budget = options.budget(
         max_iterations=max_iterations,
@@ -97,6 +104,7 @@ def run(
         max_wallclock_seconds=max_wallclock_seconds,
         max_spend_usd=max_spend_usd,
     )
+    asked = terminal.is_attended(attended)
     order = running.Order(
         defaults=defaults.task_defaults(
             batch=running.batch_name(),
@@ -117,6 +125,7 @@ def run(
             max_turn_secs=max_turn_secs,
             guards=guard or (),
             repetition=repetition,
+            ask=terminal.AT_THE_TERMINAL if asked else None,
         ),
         settings=options.settings(context),
         file=file,
@@ -128,5 +137,6 @@ def run(
         work_tree=work_tree,
         memory_dir=memory_dir,
         journal=journal,
+        attended=asked,
     )
     return asyncio.run(running.run(order, report))

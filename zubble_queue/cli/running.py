@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import ValidationError
 
 from zubble_queue import registry
-from zubble_queue.cli import models, needs, networks, views
+from zubble_queue.cli import models, needs, networks, terminal, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.logs import log_to_stderr
 from zubble_queue.cli.machine import check_endpoints, check_sandboxes
@@ -44,6 +44,7 @@ _REPORT_ASKED: Final = f"It is done, and {_REPORT} says what was done and how th
 _REPORT_ONLY: Final = (
     f"No --verify: a claim of done is accepted once {_REPORT} is there; nothing judges the work."
 )
+_LOOK_SECONDS: Final = 0.3
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class Order:
     work_tree: Path | None
     memory_dir: Path | None = None
     journal: Path | None = None
+    attended: bool = False
+    """Whether somebody sits at the terminal, who is asked (C47)."""
 
 
 def batch_name() -> str:
@@ -82,7 +85,8 @@ async def run(order: Order, report: Report) -> Exit:
     async with installation(settings, start=True) as place:
         if kept:
             await kept.bring(place.store)
-        view = await to_its_end(place, info, parcel, lambda event: report.note(views.event_line(event)))
+        async with terminal.answers(place.store, parcel, report, wanted=order.attended):
+            view = await to_its_end(place, info, parcel, lambda event: report.note(views.event_line(event)))
         await _keep_work_tree(order, place, view)
         await _keep_journal(order, place, view)
         if kept:
@@ -149,19 +153,27 @@ async def to_its_end(
 async def _attempts(place: Installation, settings: Settings, parcel: Parcel) -> None:
     """Attempt after attempt until the seal; another worker may take it, and then we watch."""
     once = registry.load("service", "once")
-    cause = ""
-    for _ in range(settings.max_attempts):
+    given_back, cause = 0, ""
+    while given_back < settings.max_attempts:
         view = await place.store.task(parcel.envelope.task_id)
         if view.state is TaskState.SEALED:
             return
-        header = parcel.envelope.header(epoch=view.attempt + 1, round_=view.round)
-        done = await once(settings, header)
-        if done.how != "released":
+        if view.state is TaskState.AWAITING_HUMAN:
+            await _until_answered(place, view.task_id)
+            continue
+        done = await once(settings, parcel.envelope.header(epoch=view.attempt + 1, round_=view.round))
+        if done.how not in {"released", "parked"}:
             return
-        cause = done.cause
+        given_back, cause = given_back + (done.how == "released"), done.cause
     raise InfraError(
         f"The task was given back {settings.max_attempts} times, the last time because of: {cause}."
     )
+
+
+async def _until_answered(place: Installation, task_id: str) -> None:
+    while (await place.store.task(task_id)).state is TaskState.AWAITING_HUMAN:
+        await place.store.lapse()
+        await asyncio.sleep(_LOOK_SECONDS)
 
 
 async def _cancel_on(stop: asyncio.Event, place: Installation, task_id: str) -> None:

@@ -13,7 +13,7 @@ import typer
 from zubble_queue.cli import options
 from zubble_queue.cli.report import Report
 
-app = typer.Typer(help="Look at single tasks, follow them, cancel them.", no_args_is_help=True)
+app = typer.Typer(help="Look at single tasks, follow them, answer them, cancel them.", no_args_is_help=True)
 
 
 @app.command("ls")
@@ -171,3 +171,64 @@ def cancel(
     from zubble_queue.cli import tasks
 
     return asyncio.run(tasks.cancel(options.settings(context), task, batch, report))
+
+
+@app.command("answer")
+def answer(
+    context: typer.Context,
+    task: options.TaskName,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What the agent is told.")],
+    batch: options.InBatch = None,
+    as_json: options.Json = False,
+) -> int:
+    """Answer the question of a task that waits for a person; it goes on.
+
+    \b
+    Example:
+      zubble task answer acme/sum "The port is 8080."
+    """
+    report = Report("task-answer", as_json=as_json)
+    from zubble_queue.cli import answering
+
+    return asyncio.run(answering.answer(options.settings(context), task, batch, text, report))
+
+
+@app.command("approve")
+def approve(
+    context: typer.Context,
+    task: options.TaskName,
+    batch: options.InBatch = None,
+    as_json: options.Json = False,
+) -> int:
+    """Allow what a task waits for: a command, a step, going on beyond a cap or a guard.
+
+    \b
+    Example:
+      zubble task approve acme/sum
+    """
+    report = Report("task-approve", as_json=as_json)
+    from zubble_queue.cli import answering
+
+    return asyncio.run(answering.decide(options.settings(context), task, batch, report, allowed=True))
+
+
+@app.command("deny")
+def deny(
+    context: typer.Context,
+    task: options.TaskName,
+    *,
+    batch: options.InBatch = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Told to the agent.")] = "",
+    as_json: options.Json = False,
+) -> int:
+    """Refuse what a task waits for; it goes on without it, or ends.
+
+    \b
+    Example:
+      zubble task deny acme/sum --reason "Never push to main."
+    """
+    report = Report("task-deny", as_json=as_json)
+    from zubble_queue.cli import answering
+
+    settings = options.settings(context)
+    return asyncio.run(answering.decide(settings, task, batch, report, allowed=False, reason=reason))

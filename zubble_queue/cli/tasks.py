@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from zubble_queue.cli import needs, views
+from zubble_queue.cli import answering, needs, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.report import Exit, Report, duration, plain, usd
 from zubble_queue.cli.waiting import stopped_by_signals
@@ -46,6 +46,10 @@ async def ls(settings: Settings, batch: str, state: str | None, outcome: str | N
             for view in found
         ),
     )
+    for view in found:
+        if asking := list(answering.lines(view)):
+            report.say(f"\n{view.task_id}")
+            report.say("\n".join(asking))
     report.result({"batch": batch, "tasks": [views.task_values(view) for view in found]})
     return Exit.DONE
 
@@ -88,6 +92,7 @@ async def show(settings: Settings, task: str, batch: str | None, report: Report)
 def task_lines(view: TaskView, worklog: str, journal: list[JournalEntry]) -> Iterator[str]:
     yield f"Task {view.task_id} ({plain(view.source_id)}, repeat {view.repeat}) of batch {view.batch}"
     yield f"  {view.state.value}, model {plain(view.model)}, attempts {view.attempt}, worker {view.worker}"
+    yield from answering.lines(view)
     if ending := view.ending:
         yield f"  {ending.outcome}: stop {ending.stop.value}, verdict {_verdict(ending)}"
         if ending.reason:

@@ -85,6 +85,7 @@ def _action(step: RunStep, *, whole: bool) -> Iterator[str]:
     for name in ("reasoning", "note", "question", "report"):
         if action.get(name):
             yield f"  {name}: {_shown(str(action[name]), whole=whole)}"
+    yield from _questions(step, whole=whole)
     if not step.tool:
         return
     prompt = "$" if step.tool == "shell" else plain(step.tool)
@@ -97,6 +98,17 @@ def _action(step: RunStep, *, whole: bool) -> Iterator[str]:
         yield "  no result"
     else:
         yield from _result(step.result, whole=whole)
+
+
+def _questions(step: RunStep, *, whole: bool) -> Iterator[str]:
+    for asked in step.questions:
+        yield f"  a person is asked: {_shown(str(asked['text']), whole=whole)}"
+        if (answer := asked["answer"]) is None:
+            yield "  not answered"
+            continue
+        said = {True: "allowed", False: "denied"}.get(answer["allowed"], "answered")
+        text = f": {_shown(str(answer['text']), whole=whole)}" if answer["text"] else ""
+        yield f"  {said} by {plain(str(answer['by']))} after {duration(answer['seconds'])}{text}"
 
 
 def _result(result: dict[str, Any], *, whole: bool) -> Iterator[str]:
@@ -166,6 +178,7 @@ def values(step: RunStep) -> dict[str, Any]:
         "tool": step.tool or None,
         "arguments": step.arguments or None,
         "verdict": step.verdict,
+        "questions": step.questions,
         "denied": step.denied or None,
         "result": step.result,
         "checks": step.checks,

@@ -13,6 +13,7 @@ from zubble_queue.contracts.record import BatchView, PastRound, TaskView
 
 if TYPE_CHECKING:
     from zubble_queue.contracts.event import Event
+    from zubble_queue.contracts.question import Asked
     from zubble_queue.contracts.tuning import Tuning
     from zubble_queue.scoring import Score
 
@@ -77,6 +78,8 @@ def batch_lines(view: BatchView) -> Iterator[str]:
     waiting = {state: count for state, count in view.states.items() if count and state != "sealed"}
     for name, count in waiting.items():
         yield f"  {count:6}  ({name})"
+    if view.states.get("awaiting_human"):
+        yield f"  some wait for a person: zubble task ls {view.info.name} --state awaiting_human"
     yield (
         f"  spent {usd(view.usage.spend_micro_usd / MICRO)} in {view.usage.calls} calls and "
         f"{view.usage.tokens} tokens; {view.tokens_saved} tokens saved by cuts"
@@ -159,7 +162,21 @@ def task_values(view: TaskView) -> dict[str, Any]:
         "sealed_at": view.sealed_at,
         "spend_usd": view.usage.spend_micro_usd / MICRO,
         "tokens": tokens(view.usage),
+        "question": question_values(view.asked),
         "ending": ending_values(view.ending),
+    }
+
+
+def question_values(asked: Asked | None) -> dict[str, Any] | None:
+    if asked is None:
+        return None
+    return {
+        **asked.question.model_dump(mode="json", exclude={"unanswered"}),
+        "unanswered": asked.question.unanswered.text,
+        "asked_at": asked.asked_at,
+        "answer_by": asked.answer_by,
+        "answered_at": asked.answered_at,
+        "answer": asked.answer.model_dump(mode="json") if asked.answer else None,
     }
 
 

@@ -158,4 +158,6 @@ class _Lines:
 def _text(view: BatchView) -> str:
     verified = view.outcomes.get("verified", 0)
     running = view.states.get("running", 0)
-    return f"{verified} verified, {running} running, {usd(view.usage.spend_micro_usd / MICRO)}"
+    asking = view.states.get("awaiting_human", 0)
+    waiting = f", {asking} wait for a person" if asking else ""
+    return f"{verified} verified, {running} running{waiting}, {usd(view.usage.spend_micro_usd / MICRO)}"

@@ -15,6 +15,7 @@ from zubble_queue.contracts.envelope import (
     TaskEnvelope,
 )
 from zubble_queue.contracts.memory import MemoryMode
+from zubble_queue.contracts.question import AskRequest
 from zubble_queue.contracts.record import BatchInfo
 from zubble_queue.contracts.task import LoopBudget
 
@@ -39,6 +40,7 @@ class TaskDefaults:
     max_turn_secs: int = 0
     guards: tuple[Guard, ...] = ()
     repetition: Repetition = "graduated"
+    ask: AskRequest = field(default_factory=AskRequest)
     pool: str = "default"
     tenant: str = "default"
     labels: Mapping[str, str] = field(default_factory=dict)

@@ -146,6 +146,8 @@ class TaskLine(BaseModel):
     max_steps: int | None = None
     max_turn_secs: int | None = None
     repetition: Repetition | None = None
+    ask: dict[str, Any] = Field(default_factory=dict)
+    """Fields of AskRequest: whether a person may be asked; what is left out comes from the flags."""
     preflight: Literal["off", "once"] = "once"
     labels: dict[str, str] = Field(default_factory=dict)
 
@@ -189,6 +191,7 @@ class Builder:
             "prompt": self._prompt(task.prompt, checked, blobs),
             "budget": checked.changed(defaults.budget, "budget.", task.budget),
             "sandbox": sandbox,
+            "ask": checked.changed(defaults.ask, "ask.", task.ask),
             "files": checked.entries("files.", task.files, blobs),
             "instructions": _instructions(task.instructions, blobs),
             "verify": checked.part(VerifySpec, "verify.", verify),

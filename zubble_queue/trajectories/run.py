@@ -49,6 +49,8 @@ class RunStep:
     fingerprint: str | None = None
     verdict: str = "allow"
     """Of the doom loop: allow, refuse or stop."""
+    questions: list[dict[str, Any]] = field(default_factory=list)
+    """What a person was asked; `answer` is the event of the answer, where there is one."""
     denied: str = ""
     """Why the policy said no."""
     result: dict[str, Any] | None = None
@@ -167,6 +169,17 @@ def _called(step: RunStep, data: dict[str, Any]) -> None:
     step.tool, step.arguments = _text(data.get("tool", "shell")), _text(data["command"])
 
 
+def _asked(run: Run, event: Event) -> None:
+    _current(run, event).questions.append({**event.data, "answer": None})
+
+
+def _answered(run: Run, event: Event) -> None:
+    asked = (question for step in reversed(run.steps) for question in step.questions)
+    known = next((one for one in asked if one["question_id"] == event.data["question_id"]), None)
+    if known is not None:
+        known["answer"] = event.data
+
+
 def _finished(run: Run, event: Event) -> None:
     _current(run, event).result = event.data
 
@@ -208,6 +221,8 @@ _HANDLERS: Final[dict[str, Callable[[Run, Event], None]]] = {
     "format_error": _format_error,
     "action": _action,
     "dispatch": _dispatch,
+    "asked": _asked,
+    "answered": _answered,
     "denied": _denied,
     "command_finished": _finished,
     "verify_finished": _verify_finished,

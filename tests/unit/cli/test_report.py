@@ -178,6 +178,7 @@ COMMANDS = {
     *("batch submit", "batch watch", "budget set", "budget show", "config show", "detect", "dispatcher"),
     *("doctor", "flower", "memory forget", "memory ls", "memory show", "mock-endpoint", "replay", "run"),
     *("sandbox exec", "sandbox ls", "sandbox pull", "sandbox rm"),
+    *("task answer", "task approve", "task deny"),
     *(
         "task cancel",
         "task files",
