@@ -10,10 +10,11 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from zubble_queue.contracts import identity
+from zubble_queue.contracts.cli_config import CliTable
 from zubble_queue.contracts.envelope import Level
 from zubble_queue.contracts.frozen import FrozenMap
 from zubble_queue.contracts.model import Price
-from zubble_queue.contracts.providers import PROVIDERS, Provider
+from zubble_queue.contracts.providers import PROGRAMS, PROVIDERS, Provider
 from zubble_queue.errors import BadInput
 
 _STRICT: Final = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -22,7 +23,7 @@ _NO_KEYS: Final = (
     "a key must not stand in the configuration; name an environment variable in api_key_env, "
     "or a file in api_key_file."
 )
-_IDENTITY: Final = ("backend", "base_url", "model", "script", "price", "context", "capabilities")
+_IDENTITY: Final = ("backend", "base_url", "model", "script", "cli", "price", "context", "capabilities")
 
 
 class PriceTable(BaseModel):
@@ -92,6 +93,8 @@ class ModelConfig(BaseModel):
     """The name sent to the endpoint; the table's own name where it is left out."""
     script: str | None = None
     """Path of the script the `scripted` backend plays."""
+    cli: CliTable | None = None
+    """The program the `cli` backend starts."""
     api_key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     """The environment variable of the worker that holds the key."""
     api_key_file: str | None = Field(default=None, min_length=1)
@@ -133,7 +136,7 @@ class ModelConfig(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _knows_its_provider(cls, data: Any) -> Any:
-        known = PROVIDERS.get(str(data.get("provider"))) if isinstance(data, Mapping) else None
+        known = _known_of(data) if isinstance(data, Mapping) else None
         if known is None:
             return data
         given = data.get("capabilities") or {}
@@ -159,6 +162,10 @@ class ModelConfig(BaseModel):
             raise ValueError("base_url is needed, as in http://127.0.0.1:8000/v1")
         if self.backend == "scripted" and self.script is None:
             raise ValueError("script is needed: the path of the script to play")
+        if self.backend == "cli" and self.cli is None:
+            raise ValueError("cli is needed, as in {preset = 'claude'} or {command = ['my-model']}")
+        if self.backend == "cli" and self.api_key_file:
+            raise ValueError("api_key_file cannot be given to a program; use api_key_env")
         if self.api_key_env and self.api_key_file:
             raise ValueError("api_key_env and api_key_file exclude each other")
         if self.nudge_mode == "restart_prefix" and self.capabilities.prefix == "none":
@@ -190,6 +197,13 @@ class ModelConfig(BaseModel):
     def public_hash(self) -> str:
         """64 hex digits over what decides the answers and the price; nothing about the key or its place."""
         return identity.sha256(identity.canonical_json(self.model_dump(mode="json", include=set(_IDENTITY))))
+
+
+def _known_of(table: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Capabilities of the provider or the program that a table names."""
+    cli = table.get("cli")
+    preset = cli.get("preset") if isinstance(cli, Mapping) else getattr(cli, "preset", None)
+    return PROVIDERS.get(str(table.get("provider"))) or PROGRAMS.get(str(preset))
 
 
 def is_key_name(name: object) -> bool:

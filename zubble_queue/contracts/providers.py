@@ -42,3 +42,9 @@ PROVIDERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "mistral": {"seed": False, "stream_usage": False, "prefix": "prefix_field"},
     "qwen": {"thinking": "enable_thinking"},
 }
+
+PROGRAMS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "claude": {"reasoning_efforts": {"low": "low", "medium": "medium", "xhigh": "xhigh"}},
+    "copilot": {"reasoning_efforts": {"off": "none", "low": "low", "medium": "medium", "xhigh": "xhigh"}},
+}
+"""The same for the presets of the `cli` backend."""

@@ -1,4 +1,4 @@
-"""A stream that was closed goes on from what of it was sound: from before its loop, or in a window with room."""
+"""A stream that was closed goes on from what of it was sound, or is asked for again in a window with room."""
 
 from __future__ import annotations
 
