@@ -194,6 +194,8 @@ def _blob_problems(parcel: Parcel, checked: dict[str, bytes]) -> Iterator[str]:
 def _references(envelope: TaskEnvelope) -> Iterator[str]:
     if isinstance(envelope.instructions, BlobRef):
         yield envelope.instructions.ref
+    if envelope.work_tree is not None:
+        yield envelope.work_tree.ref
     for entry in (*envelope.files, *envelope.verify.files):
         yield entry.blob.ref
 

@@ -50,13 +50,22 @@ def _item(record: archive.Record, content: memoryview) -> Item:
     return Item(bytes(content), executable=bool(record.mode & 0o100))
 
 
-def write(tree: Tree) -> bytes:
-    """The regular files of a tree as a tar: the same for the same tree; no owner, no time, no other mode."""
+def write(tree: Tree, *, links: bool = False) -> bytes:
+    """The regular files of a tree as a tar, and its links where they are wanted.
+
+    It is the same for the same tree; there is no owner, no time, no other mode.
+    """
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:", format=tarfile.GNU_FORMAT) as tar:
         for path in sorted(tree):
-            if not (item := tree[path]).is_link:
-                member = tarfile.TarInfo(path.decode("utf-8", "surrogateescape"))
+            item = tree[path]
+            if item.is_link and not links:
+                continue
+            member = tarfile.TarInfo(path.decode("utf-8", "surrogateescape"))
+            if item.is_link:
+                member.type, member.linkname = tarfile.SYMTYPE, item.data.decode("utf-8", "surrogateescape")
+                tar.addfile(member)
+            else:
                 member.size, member.mode = len(item.data), 0o755 if item.executable else 0o644
                 tar.addfile(member, io.BytesIO(item.data))
     return buffer.getvalue()

@@ -44,6 +44,8 @@ class Workplace:
         hidden = {entry.path: await tools.artifacts.aget(entry.blob) for entry in envelope.verify.files}
         sandbox = await provider.open(_spec(claim, tools))
         try:
+            if envelope.work_tree is not None:
+                await _begin_with(await tools.artifacts.aget(envelope.work_tree), sandbox)
             await _place(envelope.files, sandbox, tools.artifacts)
             before = await _untouched(sandbox)
         except BaseException:
@@ -110,6 +112,13 @@ def _spec(claim: Claim, tools: Tools) -> SandboxSpec:
         background=envelope.sandbox.background,
         max_life_seconds=envelope.budget.max_wallclock_seconds + 3_600.0,
     )
+
+
+async def _begin_with(tree: bytes, sandbox: Sandbox) -> None:
+    try:
+        await sandbox.restore(tree)
+    except (OSError, ValueError) as refused:
+        raise JobError(f"the work tree the task begins with cannot be restored: {refused}") from refused
 
 
 async def _place(files: tuple[FileEntry, ...], sandbox: Sandbox, artifacts: ArtifactStore) -> None:

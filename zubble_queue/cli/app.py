@@ -9,7 +9,20 @@ from typing import Annotated
 
 import typer
 
-from zubble_queue.cli import batch, budget, config, doctor, flower, memory, replay, run, sandbox, serve, task
+from zubble_queue.cli import (
+    batch,
+    budget,
+    config,
+    doctor,
+    flower,
+    loop,
+    memory,
+    replay,
+    run,
+    sandbox,
+    serve,
+    task,
+)
 from zubble_queue.cli.options import Globals
 
 app = typer.Typer(
@@ -63,6 +76,7 @@ app.add_typer(memory.app, name="memory")
 app.add_typer(budget.app, name="budget")
 app.add_typer(config.app, name="config")
 app.command("run")(run.run)
+app.command("loop")(loop.loop)
 app.command("up")(serve.up)
 app.command("worker")(serve.worker)
 app.command("dispatcher")(serve.dispatcher)

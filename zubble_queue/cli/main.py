@@ -17,8 +17,8 @@ from zubble_queue.errors import BadInput, InfraError, LeaseLost, ZubbleError
 
 ALIASES: Final = {"--env": "--sandbox", "--backend": "--sandbox", "--env-container": "--container"}
 _MANY: Final = "--stop-sequences"
-_JOURNAL: Final = "--journal"
-_JOURNAL_FILE: Final = ".zubble/journal.json"
+_BARE: Final = {"--journal": ".zubble/journal.json", "--completion-signal": "<done>"}
+"""Options whose value may be left out, and what it is then."""
 _DISK_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 UsageError: Final[Any] = typer.BadParameter.__mro__[1]
 """click's, wherever this version of typer keeps it."""
@@ -83,8 +83,8 @@ def _without_aliases(arguments: Sequence[str]) -> list[str]:
 def _spread(arguments: Sequence[str]) -> Iterator[str]:
     many = False
     for argument, following in pairwise((*arguments, "--")):
-        if argument == _JOURNAL and following.startswith("--"):
-            yield f"{_JOURNAL}={_JOURNAL_FILE}"
+        if argument in _BARE and following.startswith("--"):
+            yield f"{argument}={_BARE[argument]}"
         elif argument == _MANY and not following.startswith("--"):
             many = True
         elif many and not argument.startswith("--"):

@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from zubble_queue.settings import Settings
 
 
-_REPORT: Final = "report.md"
-_REPORT_ASKED: Final = f"It is done, and {_REPORT} says what was done and how that was checked."
-_REPORT_ONLY: Final = (
-    f"No --verify: a claim of done is accepted once {_REPORT} is there; nothing judges the work."
+REPORT: Final = "report.md"
+REPORT_ASKED: Final = f"It is done, and {REPORT} says what was done and how that was checked."
+REPORT_ONLY: Final = (
+    f"No --verify: a claim of done is accepted once {REPORT} is there; nothing judges the work."
 )
 _LOOK_SECONDS: Final = 0.3
 
@@ -66,9 +66,9 @@ class Order:
     """Whether somebody sits at the terminal, who is asked (C47)."""
 
 
-def batch_name() -> str:
+def batch_name(kind: str = "run") -> str:
     """A new one each time: a run is never a repetition of an earlier one."""
-    return f"run-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
+    return f"{kind}-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}"
 
 
 async def run(order: Order, report: Report) -> Exit:
@@ -76,7 +76,7 @@ async def run(order: Order, report: Report) -> Exit:
     log_to_stderr(quiet=True)
     parcel = _parcel(order)
     if order.file is None and order.verify is None:
-        report.note(_REPORT_ONLY)
+        report.note(REPORT_ONLY)
     kept = MemoryFolder(order.memory_dir, parcel.envelope.task_type) if order.memory_dir else None
     if kept:
         kept.entries()
@@ -228,13 +228,13 @@ def _chosen(order: Order, file: Path) -> Parcel:
 
 def _described(order: Order) -> Parcel:
     """The task of --task, --verify and --input."""
-    problems, text = Problems(Path("--task")), _text(order.task or "")
+    problems, text = Problems(Path("--task")), text_of(order.task or "")
     values: dict[str, Any] = {
         "id": "run",
         "description": text[:500],
         "instructions": text if len(text) > 500 else "",
-        "verify": {"command": order.verify or f"test -s {_REPORT}"},
-        **({"success_criteria": _REPORT_ASKED} if order.verify is None else {}),
+        "verify": {"command": order.verify or f"test -s {REPORT}"},
+        **({"success_criteria": REPORT_ASKED} if order.verify is None else {}),
         "files": {path.name: _file(path) for path in order.inputs},
     }
     try:
@@ -246,7 +246,7 @@ def _described(order: Order) -> Parcel:
     return parcels[0]
 
 
-def _text(task: str) -> str:
+def text_of(task: str) -> str:
     """What is to be done, also where a file of text says it."""
     if not task.endswith((".md", ".txt")) or "\n" in task:
         return task

@@ -227,6 +227,8 @@ class TaskEnvelope(BaseModel):
     """Long instructions, counted against `task.context_budget_tokens`; over 8 KiB as a reference."""
     files: Annotated[tuple[FileEntry, ...], Strict(strict=False)] = ()
     """Placed in the work tree before the first step."""
+    work_tree: BlobRef | None = None
+    """A snapshot that the work tree begins with, before files are placed in it; None for an empty one."""
     agent: Literal["zubble"] = "zubble"
     protocol: ProtocolName = "structured"
     """How the model is told to answer (C35)."""
@@ -307,6 +309,8 @@ class TaskEnvelope(BaseModel):
             raise ValueError(
                 f"verify.location must be 'environment' with sandbox.backend {ATTACHED!r}, else 'copy'"
             )
+        if self.sandbox.backend == ATTACHED and self.work_tree is not None:
+            raise ValueError("work_tree: an attached container has its own")
         if self.sandbox.backend == ATTACHED and self.verify.network == "allowlist":
             raise ValueError("verify.network: an attached container has its own network")
         return self

@@ -176,7 +176,17 @@ COMMANDS = {
         for word in ("cancel", "export", "ls", "pause", "resume", "retry", "rm", "set", "show")
     ),
     *("batch submit", "batch watch", "budget set", "budget show", "config show", "detect", "dispatcher"),
-    *("doctor", "flower", "memory forget", "memory ls", "memory show", "mock-endpoint", "replay", "run"),
+    *(
+        "doctor",
+        "flower",
+        "memory forget",
+        "memory ls",
+        "memory show",
+        "mock-endpoint",
+        "replay",
+        "run",
+        "loop",
+    ),
     *("sandbox exec", "sandbox ls", "sandbox pull", "sandbox rm"),
     *("task answer", "task approve", "task deny"),
     *(

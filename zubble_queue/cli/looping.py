@@ -1,0 +1,310 @@
+"""What `zubble loop` does: one run after the other over the same folder, each in a fresh context."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pydantic import ValidationError
+
+from zubble_queue import registry
+from zubble_queue.artifacts import reference
+from zubble_queue.cli import loop_views, running, views
+from zubble_queue.cli.installation import Installation, installation
+from zubble_queue.cli.logs import log_to_stderr
+from zubble_queue.cli.loop_record import Iteration, LoopFiles, LoopRecord
+from zubble_queue.cli.loop_views import Limits
+from zubble_queue.cli.report import Exit, Report
+from zubble_queue.cli.tasks import events_of
+from zubble_queue.contracts import identity
+from zubble_queue.contracts.ending import Ending, Stop, Verdict
+from zubble_queue.contracts.envelope import ATTACHED, BlobRef, TaskEnvelope
+from zubble_queue.contracts.event import Event
+from zubble_queue.contracts.journal import JournalEntry
+from zubble_queue.contracts.model import estimate_tokens
+from zubble_queue.contracts.record import BatchInfo, TaskState, TaskView
+from zubble_queue.contracts.submission import Parcel, TaskDefaults
+from zubble_queue.errors import BadInput, UnknownName
+from zubble_queue.formats.lines import Problems, sentences
+from zubble_queue.formats.task_line import Builder, TaskLine
+
+if TYPE_CHECKING:
+    from zubble_queue.contracts.model_config import ModelConfig
+    from zubble_queue.settings import Settings
+
+DONE: Final = "<done>"
+"""The claim to be done in the text protocol; `submit` is the same in JSON (C7)."""
+_ENDS: Final = {"cancelled": "cancelled", "infra": "infra", "stuck": "infra", "invalid": "invalid"}
+"""Outcomes of a run that end the loop, and its own."""
+_NO_CHECK: Final = f"No --verify: {DONE} is accepted once {running.REPORT} is there; nothing judges the work."
+_TEXT: Final = frozenset({"text", "swe"})
+_SHOWN: Final = frozenset({"action", "command_finished", "context_reset", "signal", "verify_finished"})
+
+
+@dataclass(frozen=True)
+class Order:
+    """A loop as asked for on the command line."""
+
+    defaults: TaskDefaults
+    settings: Settings
+    endpoint: ModelConfig | None
+    task: str
+    verify: str | None
+    signal: str | None
+    """What claims completion; None where the check alone decides."""
+    plan: str
+    work: Path
+    limits: Limits
+    anew: bool
+    again: str
+    """The command that goes on with it."""
+
+    @property
+    def goal(self) -> str:
+        return identity.sha256(
+            identity.canonical_json([running.text_of(self.task), self.verify, self.signal])
+        )
+
+    @property
+    def attached(self) -> bool:
+        return self.defaults.sandbox.backend == ATTACHED
+
+
+async def loop(order: Order, report: Report) -> Exit:
+    """Raises OperatorError before anything is run, InfraError when the machinery fails again and again."""
+    log_to_stderr(quiet=True)
+    files = LoopFiles(order.work)
+    parts = registry.load("service", "iterations")
+    with files.held():
+        record = _record(order, files, report)
+        going = _Loop(order, files, record, parts, report)
+        if record.outcome != "verified":
+            await _go_on(order, going, report)
+    for line in loop_views.lines(record, order):
+        report.say(line)
+    report.result(loop_views.values(record, order))
+    return loop_views.code(record.outcome or "")
+
+
+async def _go_on(order: Order, going: _Loop, report: Report) -> None:
+    envelope = going.parcel(1).envelope
+    if order.verify is None:
+        report.note(_NO_CHECK)
+    settings = await running.narrowed(envelope, order.defaults, order.settings, order.endpoint)
+    try:
+        async with installation(settings, start=True) as place:
+            await going.run(place)
+    except BaseException:
+        report.note(f"What was done is kept. Go on with: {order.again}")
+        raise
+
+
+def _record(order: Order, files: LoopFiles, report: Report) -> LoopRecord:
+    """Of the loop that is in the folder, or a new one. Raises BadInput."""
+    found = None if order.anew else files.record()
+    if found is None or found.goal != order.goal:
+        if found is not None:
+            report.note("Another task than before in this folder: its record and journal are cleared.")
+        files.clear()
+        return LoopRecord(name=running.batch_name("loop"), goal=order.goal)
+    if found.outcome == "stuck":  # whoever begins again has changed something
+        found.fruitless = 0
+    if found.outcome != "verified":
+        report.note(f"Going on with loop {found.name} after {len(found.iterations)} iterations.")
+        found.outcome = None
+    return found
+
+
+class _Loop:
+    def __init__(
+        self, order: Order, files: LoopFiles, record: LoopRecord, parts: Any, report: Report
+    ) -> None:
+        self._order, self._files, self._record, self._report = order, files, record, report
+        self._parts, self._text = parts, running.text_of(order.task)
+        self._folder = parts.Folder(order.work)
+        self._seen = parts.Seen.of(record.seen)
+
+    async def run(self, place: Installation) -> None:
+        """Until something ends the loop; the record says what, and after each iteration how far it is."""
+        await self._recover(place)
+        while self._record.outcome is None:
+            self._record.outcome = self._limit() or await self._iterate(place)
+        self._files.save(self._record)
+
+    async def _recover(self, place: Installation) -> None:
+        """What became of an iteration that was running when the last process ended."""
+        if self._record.running is None:
+            return
+        try:
+            view = await self._ended(place, self._record.running)
+        except UnknownName:
+            self._record.running = None
+            return
+        if not self._order.attached:
+            self._folder.read()
+        outcome = await self._take_in(place, view)
+        self._record.outcome = None if outcome == "cancelled" else outcome
+
+    async def _ended(self, place: Installation, task_id: str) -> TaskView:
+        """The sealed task; one that nobody works at is cancelled, as soon as its lease has run out."""
+        while (view := await place.store.task(task_id)).state is not TaskState.SEALED:
+            self._report.note("Waiting until nobody works at the iteration that was interrupted.")
+            await place.store.cancel_task(task_id)
+            left = (view.lease_until or 0.0) - time.time()
+            await asyncio.sleep(min(max(left, 0.1), 5.0))
+        return view
+
+    def _limit(self) -> str | None:
+        """What ends the loop before another iteration; None where there may be one."""
+        record, limits = self._record, self._order.limits
+        if record.fruitless >= limits.max_attempts:
+            return "stuck"
+        if len(record.counted) >= limits.max_iterations:
+            return "limit:iterations"
+        return limits.reached(record)
+
+    async def _iterate(self, place: Installation) -> str | None:
+        record, order = self._record, self._order
+        number = len(record.iterations) + 1
+        snapshot = None if order.attached else self._begin(number)
+        parcel = self.parcel(number, snapshot)
+        record.running = parcel.envelope.task_id
+        self._files.save(record)
+        of = f"{len(record.counted) + 1} of {order.limits.max_iterations}"
+        self._report.note(f"Iteration {of}, task {parcel.envelope.task_id}")
+        info = BatchInfo(
+            name=record.name,
+            model=parcel.envelope.model,
+            source="zubble loop",
+            max_spend_usd=order.limits.max_spend_usd,
+            on_ceiling="seal",
+        )
+        return await self._take_in(place, await running.to_its_end(place, info, parcel, self._hear))
+
+    def _begin(self, number: int) -> bytes:
+        """The folder as the next iteration finds it."""
+        if self._order.verify is None:
+            self._files.put_away(self._order.work / running.REPORT, number - 1)
+        snapshot: bytes = self._folder.read()
+        self._seen.add(self._folder.tree, self._order.plan, [])
+        return snapshot
+
+    def _hear(self, event: Event) -> None:
+        if event.type in _SHOWN:
+            self._report.note(views.event_line(event))
+
+    async def _take_in(self, place: Installation, view: TaskView) -> str | None:
+        """What an iteration left and what that is worth; returns how the loop ended, if it has."""
+        record, ending = self._record, view.ending or Ending(stop=Stop.INFRA)
+        events = [event async for event in events_of(place, view, 0)]
+        tried = [_trial(event) for event in events if event.type == "command_finished"]
+        tree = await self._left(place, ending)
+        progress = self._seen.add(tree, self._order.plan, tried)
+        said = _last_report(events)
+        complete = self._is_complete(ending, said)
+        interrupted = ending.stop is Stop.CANCELLED
+        if not interrupted:
+            record.fruitless = 0 if progress or complete else record.fruitless + 1
+        record.iterations.append(
+            Iteration(
+                number=view.repeat,
+                task_id=view.task_id,
+                outcome=ending.outcome,
+                kind=self._parts.kind_of(tried, changed=bool(ending.files_touched)),
+                progress=progress,
+                report=ending.report or ending.reason,
+                interrupted=interrupted,
+                steps=ending.iterations_used,
+                tokens=view.usage.tokens,
+                spend_micro_usd=view.usage.spend_micro_usd,
+                seconds=ending.seconds.get("wallclock", 0.0),
+            )
+        )
+        record.running, record.seen = None, self._seen.state()
+        self._files.add(tried)
+        self._files.save(record)
+        self._report.note(loop_views.iteration_line(record.iterations[-1]))
+        return "verified" if complete else _end_of(ending)
+
+    async def _left(self, place: Installation, ending: Ending) -> Any:
+        """The work tree after an iteration, also in the folder, where that is what was worked on."""
+        ref = ending.artifacts.get("work_tree")
+        if ref is None:
+            if ending.artifacts.get("changed_files"):
+                self._report.note("The work tree is too large to be taken over; the folder stays as it was.")
+            return self._folder.tree
+        snapshot = await place.artifacts.aget(ref)
+        return self._folder.look(snapshot) if self._order.attached else self._folder.take(snapshot)
+
+    def _is_complete(self, ending: Ending, said: str) -> bool:
+        """A claim counts only with the check, and where one was asked for, the check only with a claim."""
+        signal = self._order.signal
+        if ending.verdict is not Verdict.PASSED or signal is None:
+            return ending.verdict is Verdict.PASSED
+        return ending.stop is Stop.SUBMITTED and (signal == DONE or self._parts.claims(said, signal))
+
+    def parcel(self, number: int, snapshot: bytes | None = None) -> Parcel:
+        """The task of one iteration. Raises BadInput."""
+        order, problems = self._order, Problems(Path("--task"))
+        budget = order.limits.budget(self._record)
+        whole = self._text if len(self._text) > 500 else ""
+        values: dict[str, Any] = {
+            "id": "loop",
+            "description": self._text[:500],
+            "instructions": "\n\n".join(filter(None, (whole, self._brief()))),
+            "verify": {"command": order.verify or f"test -s {running.REPORT}"},
+            "preflight": "once" if number == 1 and order.signal is None else "off",
+            "repeats": number,
+            **({"success_criteria": running.REPORT_ASKED} if order.verify is None else {}),
+        }
+        try:
+            task = TaskLine.model_validate(values)
+        except ValidationError as invalid:
+            raise BadInput(sentences(invalid)) from invalid
+        defaults = replace(order.defaults, batch=self._record.name, budget=budget)
+        parcels = Builder(defaults, problems).add(1, task)
+        problems.raise_any()
+        return parcels[-1] if snapshot is None else _with_tree(parcels[-1], snapshot)
+
+    def _brief(self) -> str:
+        order, record = self._order, self._record
+        about = self._parts.Brief(
+            number=len(record.counted) + 1,
+            of=order.limits.max_iterations,
+            plan=order.plan,
+            signal=None if order.signal == DONE else order.signal,
+            text_replies=order.defaults.protocol in _TEXT,
+            last_report=record.iterations[-1].report if record.iterations else "",
+        )
+        room = TaskLine.model_fields["context_budget_tokens"].default - estimate_tokens(self._text)
+        fitting = replace(about, room_tokens=min(about.room_tokens, max(room // 2, 0)))
+        brief: str = self._parts.brief(fitting, self._files.journal())
+        return brief
+
+
+def _with_tree(parcel: Parcel, snapshot: bytes) -> Parcel:
+    blob = BlobRef(ref=reference(snapshot), size=len(snapshot))
+    values = {**parcel.envelope.model_dump(), "work_tree": blob}
+    return Parcel(TaskEnvelope.model_validate(values), {**parcel.blobs, blob.ref: snapshot})
+
+
+def _trial(event: Event) -> JournalEntry:
+    return JournalEntry.model_validate(event.data["journal"])
+
+
+def _last_report(events: list[Event]) -> str:
+    """What was submitted last, in its own lines."""
+    said = [event.data.get("report") for event in events if event.type == "action"]
+    return next((str(text) for text in reversed(said) if text), "")
+
+
+def _end_of(ending: Ending) -> str | None:
+    """How the loop ends with a run that it cannot go on after; None where it can."""
+    if ending.stop is Stop.BLOCKED:
+        return "blocked"
+    if ending.outcome in views.CEILINGS:
+        return "limit:spend"
+    return _ENDS.get(ending.outcome)
