@@ -28,11 +28,18 @@ class DistantHuman:
         store, lease, request = self._case.tools.store, self._case.claim.lease, self._case.envelope.ask
         await self._exits.keep_edits()
         await patiently(lambda: store.ask(lease, question, request.deadline_seconds))
+        if request.keep_seconds:
+            await self._go_on()
         with self._case.books.awaiting.waiting():
             asked = await self._kept(question.question_id, request.keep_seconds)
         if asked is None:
             raise AwaitingHuman(question.text)
         return asked
+
+    async def _go_on(self) -> None:
+        """What the agent left running stood still for the snapshot only."""
+        if self._case.place and self._case.gate.is_open:
+            await self._case.place.sandbox.thaw()
 
     async def _kept(self, question_id: str, keep_seconds: float) -> Asked | None:
         """The answer, if it comes while slot and sandbox are kept."""
