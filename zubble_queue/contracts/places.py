@@ -12,7 +12,7 @@ _PATH_CHARS: Final = 256
 _SYSTEM: Final = frozenset(
     {"bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "sys", "tmp"}
 )
-"""Nothing below these is a task's; /tmp is there anyhow."""
+"""Nothing below these is a task's, nor below /var/run, which is /run; /tmp is there anyhow."""
 _SHARED: Final = frozenset({"usr", "var", "home"})
 """What is below these may be a task's, they themselves may not."""
 
@@ -26,7 +26,8 @@ def folder(path: str) -> str:
         )
     if any(part in {"", ".", ".."} for part in parts[1:]):
         raise ValueError(f"must not hold empty, '.' or '..' parts, got {path!r}")
-    if parts[1] in _SYSTEM or (parts[1] in _SHARED and len(parts) == 2):
+    below = parts[2:] if parts[1:3] == ["var", "run"] else parts[1:]
+    if below[0] in _SYSTEM or (below[0] in _SHARED and len(below) == 1):
         raise ValueError(f"{path!r} belongs to the system; a task may have folders such as /app or /home/me")
     return path
 

@@ -246,7 +246,8 @@ def envelope(task_id: str, text: str) -> TaskEnvelope:
     except ValidationError as invalid:
         first = invalid.errors(include_url=False, include_input=False)[0]
         field = ".".join(str(part) for part in first["loc"]) or "it"
-        raise ValueError(f"the envelope cannot be read: {field}: {first['msg']}") from None
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ValueError(f"the envelope cannot be read: {field}: {reason}") from None
     if read.task_id != task_id:
         raise ValueError(f"the envelope is that of another task, {read.task_id}")
     return read

@@ -22,10 +22,10 @@ FORGED = {
     "odd": {"surprise": 1},
 }
 REASONS = {
-    "privileged": "the envelope cannot be read: sandbox: Value error, privileged: no task may reach out",
-    "mounted": "the envelope cannot be read: sandbox: Value error, mounts: no task may reach out",
-    "docker": "the envelope cannot be read: sandbox: Value error, volumes: no task may reach out",
-    "pids": "the envelope cannot be read: sandbox: Value error, host_pid: no task may reach out",
+    "privileged": "the envelope cannot be read: sandbox: privileged: no task may reach out",
+    "mounted": "the envelope cannot be read: sandbox: mounts: no task may reach out",
+    "docker": "the envelope cannot be read: sandbox: volumes: no task may reach out",
+    "pids": "the envelope cannot be read: sandbox: host_pid: no task may reach out",
     "opened": "sandbox.network 'open' is not allowed on this worker",
     "unlimited": "the envelope cannot be read: sandbox.memory_mb: Input should be greater than or equal",
     "bare": "sandbox 'local' is not allowed on this worker (allowed: bubblewrap)",
