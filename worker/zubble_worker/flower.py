@@ -27,7 +27,7 @@ DEFAULTS: Final[Mapping[str, str]] = {
     "read_only": "true",
     "max_tasks": "50000",
     "task_runtime_metric_buckets": "1,5,10,30,60,120,300,600,900,1800,3600",
-    "tasks_columns": "uuid,state,result,exception,received,started,runtime,worker",
+    "tasks_columns": "uuid,state,result,exception,runtime,received,worker",
     "purge_offline_workers": "3600",
     "state_save_interval": "300000",
 }

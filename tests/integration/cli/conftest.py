@@ -80,16 +80,24 @@ class User:
         assert "Traceback" not in done.stderr, done.stderr
         return Said(done.returncode, done.stdout, done.stderr)
 
-    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, typed: str | None = None, **environment: str
+    ) -> subprocess.Popen[str]:
+        """A command in the background; `typed` is all of its input."""
         process = subprocess.Popen(
             [*ZUBBLE, *arguments],
             cwd=self.folder,
             env={**self.environment, **environment},
+            stdin=None if typed is None else subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
         self.started.append(process)
+        if typed is not None and process.stdin:
+            process.stdin.write(typed)
+            process.stdin.close()
+            process.stdin = None
         return process
 
     def write(self, name: str, content: str | list[dict[str, Any]]) -> Path:
@@ -218,13 +226,13 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 def user(tmp_path_factory: pytest.TempPathFactory, missing_part: Callable[[str], NoReturn]) -> Iterator[User]:
     """A user without a broker; nothing is configured yet."""
-    yield from _somebody(tmp_path_factory, missing_part)
+    yield from somebody(tmp_path_factory, missing_part)
 
 
 @pytest.fixture
 def ready(user: User, endpoint: str) -> User:
     """A user whose zubble.toml defines the model `mock`, and whose workers may use `local`."""
-    return _configured(user, endpoint)
+    return configured(user, endpoint)
 
 
 @pytest.fixture(scope="session")
@@ -232,12 +240,13 @@ def mixed(
     tmp_path_factory: pytest.TempPathFactory, missing_part: Callable[[str], NoReturn], endpoint: str
 ) -> Iterator[tuple[User, Said]]:
     """A user whose batch `b` has ended, one task failed, one model hostile; and what the command said."""
-    for user in _somebody(tmp_path_factory, missing_part):
-        _configured(user, endpoint).tasks("good-1", "bad-1", "odd-1")
+    for user in somebody(tmp_path_factory, missing_part):
+        configured(user, endpoint).tasks("good-1", "bad-1", "odd-1")
         yield user, user.submit("--json")
 
 
-def _somebody(folders: pytest.TempPathFactory, missing_part: Callable[[str], NoReturn]) -> Iterator[User]:
+def somebody(folders: pytest.TempPathFactory, missing_part: Callable[[str], NoReturn]) -> Iterator[User]:
+    """A user, for as long as the generator lives."""
     if not _has_server():
         missing_part("There is no Valkey or Redis server here.")
     folder = folders.mktemp("u")
@@ -249,7 +258,8 @@ def _somebody(folders: pytest.TempPathFactory, missing_part: Callable[[str], NoR
     user.leave()
 
 
-def _configured(user: User, endpoint: str) -> User:
+def configured(user: User, endpoint: str) -> User:
+    """With a zubble.toml."""
     user.write(
         "zubble.toml",
         '[worker]\nsandboxes = ["local"]\ndrain_seconds = 1\n[lease]\nlease_seconds = 8\n'
