@@ -25,6 +25,8 @@ echo it isolates nothing >&2; exit 1
 """
 _TRIAL_SECONDS: Final = 60.0
 _ADVICE: Final = {
+    "cannot start": "Install the package bubblewrap (0.8 or newer); a bwrap_file must be one that every user may "
+    "run.",
     "Permission denied": "Where AppArmor forbids user namespaces, install the package bubblewrap.",
     "No permissions to create": "User namespaces are off: set user.max_user_namespaces above 0.",
     "Operation not permitted": "User namespaces are off here; a container needs seccomp=unconfined.",
@@ -115,7 +117,7 @@ def _complaint(tools: Tools, uids: UidPool | None) -> str | None:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
+            return _advised(f"cannot start: {error}", 0)
     if done.returncode == 0:
         return None
     return _advised(done.stderr.decode(errors="replace").strip(), done.returncode)

@@ -8,18 +8,20 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from zubble_queue import registry, sandboxes
 from zubble_queue.cli.inside import instead
 from zubble_queue.cli.installation import installation
-from zubble_queue.cli.machine import STRONGER, endpoint_problem, key_problems
+from zubble_queue.cli.machine import ON_THIS_MACHINE, STRONGER, endpoint_problem, key_problems
 from zubble_queue.cli.models import unpriced
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.config_layers import CONFIG_VARIABLE, ENV_PREFIX
+from zubble_queue.contracts.envelope import LOCAL
+from zubble_queue.contracts.finding import Finding, Verdict
 from zubble_queue.embedded import Embedded
 from zubble_queue.errors import BadInput, CannotStart, OperatorError, StoreUnavailable, UnknownName
 from zubble_queue.feeder import ROLE
@@ -30,34 +32,27 @@ if TYPE_CHECKING:
     from zubble_queue.stores.auditing import Audit
 
 Role = Literal["submit", "worker", "dispatcher"]
-Verdict = Literal["ok", "warning", "failed", "unreachable", "unavailable"]
 
 _OLDEST_PYTHON: Final = (3, 11)
 _KEYS_SHOWN: Final = 3
 _FREE_BYTES: Final = 1 << 30
 _WORKER_PACKAGES: Final = ("celery", "httpx", "genai_prices", "prometheus_client")
-_SIGNS: Final[Mapping[Verdict, str]] = {"ok": "ok", "warning": "!"}
+_SIGNS: Final[Mapping[Verdict, str]] = {"ok": "ok", "unused": "-", "warning": "!"}
 """All others fail."""
 _OUTSIDE: Final[frozenset[Verdict]] = frozenset({"unreachable", "unavailable"})
 """A server, or what is below us, does not give what is needed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """What one check found."""
-
-    check: str
-    verdict: Verdict
-    detail: str
-    todo: str = ""
-    """One sentence; empty where there is nothing to do."""
+_ALLOW: Final = "add it to worker.sandboxes in zubble.toml or ZUBBLE_WORKER__SANDBOXES."
 
 
 async def run(settings: Settings, role: str, report: Report) -> Exit:
     """Check, report, and return the exit code. Raises UnknownName for a role that does not exist."""
     if role not in get_args(Role):
         raise UnknownName("role", role, get_args(Role))
-    findings = [finding async for finding in _findings(settings, role)]
+    return tell([finding async for finding in _findings(settings, role)], report, role=role)
+
+
+def tell(findings: Sequence[Finding], report: Report, **values: str) -> Exit:
+    """Findings as a table or as JSON, with further values; returns the exit code."""
     report.table(
         ("", "CHECK", "FOUND", "WHAT TO DO"),
         ([_SIGNS.get(f.verdict, "FAIL"), f.check, f.detail, f.todo] for f in findings),
@@ -69,7 +64,7 @@ async def run(settings: Settings, role: str, report: Report) -> Exit:
     elif "failed" in verdicts:
         code = Exit.BAD_INPUT
     report.result(
-        {"role": role, "exit_code": int(code), "findings": [asdict(finding) for finding in findings]}
+        {**values, "exit_code": int(code), "findings": [asdict(finding) for finding in findings]}
     )
     return code
 
@@ -78,7 +73,7 @@ async def _findings(settings: Settings, role: str) -> AsyncIterator[Finding]:
     yield _python()
     for finding in _variables():
         yield finding
-    async for finding in _broker(settings):
+    async for finding in broker(settings):
         yield finding
     for folder in (settings.home, Path(settings.artifacts_url)):
         if "://" not in str(folder):
@@ -110,7 +105,8 @@ def _variables() -> Iterator[Finding]:
             yield Finding("environment", "warning", f"{name} is not a setting", "See `zubble config show`.")
 
 
-async def _broker(settings: Settings) -> AsyncIterator[Finding]:
+async def broker(settings: Settings) -> AsyncIterator[Finding]:
+    """Whether Redis answers, who works and who leads."""
     if settings.redis_url is None:
         async for finding in _embedded(settings):
             yield finding
@@ -189,28 +185,45 @@ def _packages() -> Finding:
 
 async def _sandboxes(settings: Settings) -> AsyncIterator[Finding]:
     for name in settings.worker.sandboxes:
-        try:
-            probe = await sandboxes.provider(settings, name).probe()
-        except OperatorError as refused:
-            found = "its settings are wrong" if isinstance(refused, BadInput) else "not installed"
-            yield Finding(f"sandbox {name}", "failed", found, " ".join(str(refused).splitlines()))
-            continue
-        granted = [network for network in probe.networks if network in {"none", *settings.worker.networks}]
-        words = [f"strength {probe.strength}", f"networks {' '.join(granted)}"]
-        facts = ", ".join([*words, *map(" ".join, probe.facts.items())])
-        if not probe.available:
-            found, todo = " ".join(probe.problems), instead(name, probe.problems)
-            yield Finding(f"sandbox {name}", "unavailable", *((found, todo) if todo else (facts, found)))
-        elif not probe.isolated:
-            todo = " ".join(probe.problems) or "It does not isolate: run what you trust."
-            yield Finding(f"sandbox {name}", "warning", facts, todo)
-        else:
-            todo = " ".join(probe.problems) or STRONGER[probe.strength]
-            yield Finding(f"sandbox {name}", "ok", facts, todo)
+        yield await _sandbox(settings, name)
     installed = registry.names("sandbox")
+    for name in sorted(set(installed) - set(settings.worker.sandboxes)):
+        yield await _unused(settings, name)
     for name in sorted(set(settings.sandboxes) - set(installed)):
         todo = f"Remove the table [sandboxes.{name}]; known: {', '.join(installed)}."
         yield Finding(f"sandbox {name}", "warning", "no such backend is installed", todo)
+
+
+async def _sandbox(settings: Settings, name: str) -> Finding:
+    check = f"sandbox {name}"
+    try:
+        probe = await sandboxes.provider(settings, name).probe()
+    except OperatorError as refused:
+        found = "its settings are wrong" if isinstance(refused, BadInput) else "not installed"
+        return Finding(check, "failed", found, " ".join(str(refused).splitlines()))
+    problems = " ".join(probe.problems)
+    if not probe.available:
+        todo = instead(name, probe.problems)
+        found, todo = (problems, todo) if todo else ("does not work here", problems)
+        return Finding(check, "unavailable", found, todo)
+    granted = [network for network in probe.networks if network in {"none", *settings.worker.networks}]
+    words = [f"strength {probe.strength}", f"networks {' '.join(granted)}"]
+    facts = ", ".join([*words, *map(" ".join, probe.facts.items())])
+    if not probe.isolated:
+        return Finding(check, "warning", facts, problems or "It does not isolate: run what you trust.")
+    return Finding(check, "ok", facts, problems or STRONGER[probe.strength])
+
+
+async def _unused(settings: Settings, name: str) -> Finding:
+    """A backend that the settings do not allow: tried where that is quick and changes nothing elsewhere."""
+    check = f"sandbox {name}"
+    if name not in ON_THIS_MACHINE:
+        found = "isolates nothing" if name == LOCAL else "not tried"
+        return Finding(check, "unused", found, f"To use it, {_ALLOW}")
+    tried = await _sandbox(settings, name)
+    if tried.verdict in _SIGNS:
+        return Finding(check, "unused", f"works here: {tried.detail}", f"To use it, {_ALLOW}")
+    return Finding(check, "unused", tried.detail, tried.todo)
 
 
 def _seccomp() -> Finding:

@@ -28,7 +28,7 @@ STRONGER: Final[Mapping[Strength, str]] = {
     "kernel": "",
 }
 """What raises the strength of a sandbox that has no more than this."""
-_ON_THIS_MACHINE: Final = frozenset({"bubblewrap", "docker"})
+ON_THIS_MACHINE: Final = frozenset({"bubblewrap", "docker"})
 """Backends that open a sandbox in less than a second."""
 _ANSWER_SECONDS: Final = 10.0
 _LOOK_BYTES: Final = 512
@@ -65,7 +65,7 @@ async def check_sandboxes(settings: Settings, asked: Iterable[SandboxRequest]) -
         for network in sorted({request.network for request in requests} - set(probe.networks)):
             kept = ", ".join(probe.networks)
             raise CannotStart(f"Sandbox {name!r} cannot keep network {network!r}; it has {kept}.")
-        if name in _ON_THIS_MACHINE:
+        if name in ON_THIS_MACHINE:
             await _check_images(provider, requests)
 
 

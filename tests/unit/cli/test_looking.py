@@ -117,6 +117,28 @@ def test_a_worker_machine_is_told_which_networks_its_sandboxes_are_granted(folde
     assert "networks none open," in detail, "local cannot keep an allow-list"
 
 
+def test_a_backend_that_is_not_used_is_shown_with_what_it_would_need(folder, monkeypatch, capsys):
+    monkeypatch.setenv("ZUBBLE_WORKER__SANDBOXES", "local")
+    monkeypatch.setenv("ZUBBLE_SANDBOXES__DOCKER__HOST", f"unix://{folder}/none.sock")
+    monkeypatch.setenv("ZUBBLE_SANDBOXES__BUBBLEWRAP__BWRAP_FILE", f"{folder}/bwrap")
+
+    _, said = shown(capsys, "doctor")
+
+    found = findings(said)
+    assert {found[f"sandbox {name}"]["verdict"] for name in ("bubblewrap", "docker", "attached", "pod")} == {
+        "unused"
+    }
+    assert (
+        "does not answer (No such file or directory): start it, or say where"
+        in found["sandbox docker"]["todo"]
+    )
+    assert (
+        "Install the package bubblewrap (0.8 or newer)"
+        in found["sandbox bubblewrap"]["todo"]
+    )
+    assert found["sandbox pod"]["todo"].startswith("To use it, add it to worker.sandboxes")
+
+
 def test_a_misspelled_variable_is_a_warning(folder, monkeypatch, capsys):
     monkeypatch.setenv("ZUBBLE_REDIS", "redis://x")
 
