@@ -110,7 +110,7 @@ def _spec(claim: Claim, tools: Tools) -> SandboxSpec:
         allowed_hosts=envelope.sandbox.allowed_hosts,
         allowed_ports=tools.network_ports,
         background=envelope.sandbox.background,
-        max_life_seconds=envelope.budget.max_wallclock_seconds + 3_600.0,
+        max_life_seconds=envelope.budget.max_wallclock_seconds + envelope.ask.keep_seconds + 3_600.0,
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from zubble_queue.cli import views
+from zubble_queue.cli import clearing, views
 from zubble_queue.cli.installation import installation
 from zubble_queue.cli.report import Exit, Report, plain
 from zubble_queue.contracts.question import ANSWER_CHARS, Answer
@@ -34,9 +34,15 @@ async def decide(
 async def _give(settings: Settings, task: str, batch: str | None, given: Answer, report: Report) -> Exit:
     async with installation(settings) as place:
         view = await place.store.find(task, batch)
+        if given.allowed and view.outcome == "blocked":
+            await clearing.clear(place, view)
+            return _goes_on(await place.store.task(view.task_id), report)
         asked = view.asked.question.question_id if view.asked and view.asked.answer is None else ""
         await place.store.answer(view.task_id, given, question_id=asked)
-        view = await place.store.task(view.task_id)
+        return _goes_on(await place.store.task(view.task_id), report)
+
+
+def _goes_on(view: TaskView, report: Report) -> Exit:
     report.say(f"Task {view.task_id} goes on: it is {view.state.value}.")
     report.result(views.task_values(view))
     return Exit.DONE

@@ -202,6 +202,8 @@ def approve(
 ) -> int:
     """Allow what a task waits for: a command, a step, going on beyond a cap or a guard.
 
+    One that ended as blocked by a guard goes on from its end, in a new round with what is left of its budget.
+
     \b
     Example:
       zubble task approve acme/sum

@@ -79,7 +79,7 @@ class PastRound(BaseModel):
     claimed_at: float | None
     sealed_at: float | None
     usage: Usage
-    """Settled in this round alone."""
+    """Settled in this round; one that went on from a blocked one holds that one's, too."""
     ending: Ending
 
 

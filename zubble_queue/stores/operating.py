@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from zubble_queue.contracts.record import PastRound
+from zubble_queue.contracts.question import Question
+from zubble_queue.contracts.record import Checkpoint, PastRound
 from zubble_queue.contracts.tuning import Tuning
 from zubble_queue.errors import BadInput, UnknownName
 from zubble_queue.stores import codec
@@ -88,6 +89,29 @@ class Operating(Reading):
         if problems:
             raise BadInput(problems)
         return begun
+
+    async def clear(self, task_id: str, checkpoint: Checkpoint, question: Question) -> None:
+        """Have a task that ended as blocked go on in a new round, in what is left of its budget.
+
+        Args:
+            task_id: Which.
+            checkpoint: Its end: event log and work tree.
+            question: Whether the guard it met may be cleared, with a yes as `unanswered`.
+
+        Raises:
+            UnknownName: There is no such task.
+            BadInput: It did not end as blocked, or has had MOST_ROUNDS.
+        """
+        await self._refuse_when_full()
+        text, answer = question.model_dump_json(exclude={"unanswered"}), question.unanswered.model_dump_json()
+        asked = (question.question_id, question.kind, text, answer)
+        said = await self._run("clear", task_id, MOST_ROUNDS, checkpoint.model_dump_json(), *asked)
+        if said == "unknown":
+            raise UnknownName("task", task_id, ())
+        if said == "not blocked":
+            raise BadInput([f"Task {task_id} did not end as blocked."])
+        if said == "spent":
+            raise BadInput([f"Task {task_id} has had {MOST_ROUNDS} rounds; that is the most."])
 
     async def rounds(self, task_id: str) -> list[PastRound]:
         """How the earlier rounds of a task ended, oldest first."""

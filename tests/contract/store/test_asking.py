@@ -2,6 +2,7 @@
 
 import pytest
 
+from zubble_queue.contracts.ending import Ending, Stop, Verdict
 from zubble_queue.contracts.question import Answer, Question
 from zubble_queue.contracts.record import Checkpoint, TaskState
 from zubble_queue.errors import BadInput, LeaseLost, UnknownName
@@ -275,6 +276,47 @@ async def test_a_waiting_attempt_that_ends_otherwise_takes_its_question_back(wor
 
     assert (await world.store.batch("b")).states == {"queued": 1}
     assert await world.admin.zcard(world.keys.questions) == 0
+
+
+async def blocked(world):
+    """The id of a task that ended as blocked, and what it had cost."""
+    lease = await world.running()
+    await world.store.reserve(lease, "c", tokens=9, micro_usd=9)
+    await world.store.settle(lease, "c", world.usage(prompt_tokens=5, spend_micro_usd=7))
+    await world.store.seal(lease, Ending(stop=Stop.BLOCKED, verdict=Verdict.FAILED, reason="a guard was met"))
+    return lease.task_id
+
+
+def clearance():
+    return question("q9", kind="approval", cause="guard", subject="churn", unanswered=Answer.approved())
+
+
+async def test_a_blocked_task_that_is_cleared_goes_on_in_a_new_round_within_its_budget(world):
+    task_id = await blocked(world)
+    await world.store.clear(task_id, Checkpoint(seq=1), clearance())
+
+    batch = await world.store.batch("b")
+    assert (batch.states, batch.outcomes, batch.usage.spend_micro_usd) == ({"queued": 1}, {}, 7)
+    claim = await world.claim()
+    assert (claim.lease.round, claim.lease.epoch, claim.usage.spend_micro_usd) == (2, 2, 7)
+    assert (claim.checkpoint, claim.previous_end) == (Checkpoint(seq=1), "released")
+    assert claim.asked.answer.allowed
+    assert claim.asked.question.subject == "churn"
+    await world.store.seal(claim.lease, world.passed)
+    assert (await world.store.batch("b")).outcomes == {"verified": 1}
+    assert (await world.store.batch("b")).usage.spend_micro_usd == 7
+    [past] = await world.store.rounds(task_id)
+    assert past.ending.outcome == "blocked"
+
+
+async def test_only_what_ended_as_blocked_is_cleared_and_once(world):
+    task_id = await blocked(world)
+    await world.store.clear(task_id, Checkpoint(seq=1), clearance())
+
+    with pytest.raises(BadInput, match="did not end as blocked"):
+        await world.store.clear(task_id, Checkpoint(seq=1), clearance())
+    with pytest.raises(UnknownName):
+        await world.store.clear("1-none-00000000", Checkpoint(seq=1), clearance())
 
 
 async def test_the_census_finds_a_question_that_no_index_has(world):

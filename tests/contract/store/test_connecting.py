@@ -9,7 +9,7 @@ from zubble_queue.stores.redis import RedisStore
 MUST_NOT_FAIL_WHEN_FULL = {
     *("renew", "reserve", "settle", "append", "checkpoint", "seal", "release", "reap", "lead", "cancel")
 }
-MUST_FAIL_WHEN_FULL = {"create_batch", "add_tasks", "claim", "record", "remember", "retry"}
+MUST_FAIL_WHEN_FULL = {"create_batch", "add_tasks", "claim", "clear", "record", "remember", "retry"}
 TRIAL = JournalEntry(step=1, command="ls", exit_code=0, result_summary="", category="diagnostic", time=1.0)
 
 

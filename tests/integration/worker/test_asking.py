@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from zubble_queue.cli import clearing
 from zubble_queue.contracts.question import LATE, Answer, AskRequest
 from zubble_queue.contracts.record import TaskState
 from zubble_queue.testing import structured_reply as say
@@ -72,9 +73,10 @@ async def test_a_worker_that_keeps_its_sandbox_goes_on_in_it(install):
 
 
 @pytest.mark.slow
-async def test_a_guard_that_nobody_clears_in_time_blocks_the_run(install):
-    look = say("run", command="ls")
-    zubble = await install({"loop": [look] * 9}, after_restart=[look] * 9)
+async def test_a_guard_that_nobody_clears_in_time_blocks_the_run_until_it_is_cleared(install):
+    look, make = say("run", command="ls"), say("run", command="touch done.txt")
+    turns = [look, look, look, make, SUBMIT]
+    zubble = await install({"loop": turns}, after_restart=turns)
     asking = AskRequest(human=True, deadline_seconds=1)
     await zubble.submit(zubble.task("loop", ask=asking, guards=("tool-cycle",)))
     zubble.start_worker()
@@ -83,3 +85,10 @@ async def test_a_guard_that_nobody_clears_in_time_blocks_the_run(install):
     assert (view.outcome, view.attempt) == ("blocked", 2)
     assert view.asked.answer == Answer(text=LATE, allowed=False, by="deadline")
     assert view.ending.evidence["detector"] == "tool-cycle"
+
+    await clearing.clear(zubble, view)
+    cleared = await zubble.sealed("loop")
+
+    assert (cleared.outcome, cleared.round, cleared.attempt) == ("verified", 2, 3)
+    assert cleared.ending.iterations_used == 5
+    assert cleared.usage.calls == 5, "what was spent before counts"
