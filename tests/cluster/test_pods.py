@@ -6,10 +6,12 @@ import asyncio
 import json
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from kubernetes import client
 
+from tests.integration.pods.outside import DIGEST, GET, HOST, PAGE, serving
 from zubble_queue.contracts.sandbox import MIB, SandboxSpec, shell
 from zubble_queue.errors import SandboxUnavailable
 from zubble_sandbox.pods import names
@@ -163,6 +165,18 @@ async def test_the_canary_tells_whether_the_policy_is_enforced(make_provider, co
         with pytest.raises(SandboxUnavailable, match="missing or not enforced"):
             await provider.open(SPEC)
     assert not [pod for pod in pods(core, namespace) if pod.metadata.deletion_timestamp is None]
+
+
+async def test_an_allowed_host_is_reached_through_the_worker_and_nothing_else_is(provider, monkeypatch):
+    async with serving(monkeypatch):
+        sandbox = await provider.open(replace(SPEC, network="allowlist", allowed_hosts=(HOST,)))
+        began = time.monotonic()
+        assert (await sandbox.exec(shell(GET))).stdout == DIGEST
+        print({"get": round(time.monotonic() - began, 4), "bytes": len(PAGE)})  # noqa: T201 - as above
+        assert not (await sandbox.exec(shell(GET.replace(HOST, "denied.example")))).ok
+        uses = {use.host: (use.allowed, use.denied) for use in sandbox.host_uses}
+        assert uses == {HOST: (1, 0), "denied.example": (0, 1)}
+        await sandbox.destroy()
 
 
 async def test_an_image_that_is_not_there_is_told_soon(make_provider):

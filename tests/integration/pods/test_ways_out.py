@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import hashlib
 import os
 import socket
 
 import pytest
 
-from tests.abuse.egress.conftest import PUBLIC, Outside
+from tests.abuse.egress.conftest import PUBLIC
+from tests.integration.pods.outside import DIGEST, GET, HOST, PAGE, serving
 from zubble_queue.contracts.sandbox import MIB, SandboxSpec, shell
 from zubble_sandbox.records import private_dir, runtime_dir
 
@@ -21,31 +19,14 @@ SPEC = SandboxSpec(
     work_bytes=32 * MIB,
     tmp_bytes=8 * MIB,
     network="allowlist",
-    allowed_hosts=("allowed.example",),
+    allowed_hosts=(HOST,),
 )
-PAGE = b"page" * MIB
-GET = """python3 -c 'import hashlib, urllib.request as u
-print(hashlib.sha256(u.urlopen("http://allowed.example/", timeout=20).read()).hexdigest())'"""
-DIGEST = f"{hashlib.sha256(PAGE).hexdigest()}\n".encode()
 
 
 @pytest.fixture
 async def outside(monkeypatch):
-    """A host that gives everybody the same large page."""
-
-    async def answer(reader, writer):
-        head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % len(PAGE)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(head + PAGE)
-            await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_server(answer, "127.0.0.1", 0)
-    world = Outside({80: server.sockets[0].getsockname()[1]}, {"allowed.example": [[PUBLIC]]})
-    monkeypatch.setattr("zubble_sandbox.egress.opening.System", lambda: world)
-    yield world
-    server.close()
+    async with serving(monkeypatch) as world:
+        yield world
 
 
 @pytest.fixture
@@ -59,7 +40,7 @@ async def test_programs_reach_what_is_allowed_several_at_a_time(sandbox):
     many = f"{' & '.join([GET] * 4)} & wait"
     assert (await sandbox.exec(shell(many, timeout_seconds=60))).stdout == DIGEST * 4
     [use] = sandbox.host_uses
-    assert (use.host, use.allowed, use.denied) == ("allowed.example", 4, 0)
+    assert (use.host, use.allowed, use.denied) == (HOST, 4, 0)
     assert use.received_bytes > 4 * len(PAGE)
 
 
