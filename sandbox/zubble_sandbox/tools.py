@@ -25,8 +25,7 @@ echo it isolates nothing >&2; exit 1
 """
 _TRIAL_SECONDS: Final = 60.0
 _ADVICE: Final = {
-    "cannot start": "Install the package bubblewrap (0.8 or newer); a bwrap_file must be one that every user may "
-    "run.",
+    "cannot start": "Install the package bubblewrap (0.8 or newer); every user must be able to run it.",
     "Permission denied": "Where AppArmor forbids user namespaces, install the package bubblewrap.",
     "No permissions to create": "User namespaces are off: set user.max_user_namespaces above 0.",
     "Operation not permitted": "User namespaces are off here; a container needs seccomp=unconfined.",
