@@ -7,7 +7,7 @@ dropped     the lease was lost; nothing more is written  parked    given up unti
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import structlog
@@ -21,6 +21,7 @@ from zubble_worker import endings
 from zubble_worker.case import Case
 from zubble_worker.contact import patiently
 from zubble_worker.remembering import memory_of
+from zubble_worker.reporting import report_of
 from zubble_worker.salvage import Salvage, Salvaged
 from zubble_worker.stopping import Stopped
 
@@ -110,7 +111,7 @@ class Exits:
             transcript=case.transcript,
             place=case.place,
             trajectory=await case.books.trajectory(),
-            saved=await self._salvaged(judged=checked is not None),
+            saved=await self._with_report(await self._report(), judged=checked is not None),
         )
 
     async def _tried_again(self, ending: Ending) -> int | None:
@@ -128,6 +129,20 @@ class Exits:
         place = self._case.place
         if place and (uses := place.sandbox.host_uses):
             await self._case.books.record("hosts_asked_for", uses=[asdict(use) for use in uses])
+
+    async def _report(self) -> bytes:
+        """Read before the place stands still."""
+        case = self._case
+        if case.place is None or not case.transcript.step:
+            return b""
+        return await report_of(case.envelope, case.place.sandbox)
+
+    async def _with_report(self, report: bytes, *, judged: bool) -> Salvaged:
+        saved = await self._salvaged(judged=judged)
+        if not report:
+            return saved
+        kept = await self._case.tools.artifacts.aput(report)
+        return replace(saved, artifacts={**saved.artifacts, "report": kept.ref})
 
     async def _salvaged(self, *, judged: bool) -> Salvaged:
         """What the agent changed; of the tree that was judged, where that is the last one."""

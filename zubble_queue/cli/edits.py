@@ -1,4 +1,4 @@
-"""What `zubble task patch|files` do: hand out what an agent changed."""
+"""What `zubble task patch|files|report` do: hand out what an agent changed, and what it says of that."""
 
 from __future__ import annotations
 
@@ -21,22 +21,35 @@ _EMPTY_TAR: Final = bytes(tarfile.RECORDSIZE)
 async def patch(
     settings: Settings, task: str, batch: str | None, output: Path | None, report: Report
 ) -> Exit:
+    return await _text(settings, task, batch, output, report, name="patch")
+
+
+async def post_mortem(
+    settings: Settings, task: str, batch: str | None, output: Path | None, report: Report
+) -> Exit:
+    return await _text(settings, task, batch, output, report, name="report")
+
+
+async def _text(
+    settings: Settings, task: str, batch: str | None, output: Path | None, report: Report, *, name: str
+) -> Exit:
+    """Print or write one artifact that is text."""
     async with installation(settings) as place:
         view = await place.store.find(task, batch)
-        data = await _kept(place, view, "patch")
+        data = await _kept(place, view, name)
     if output is not None:
         _write(output, data)
         report.say(f"{len(data)} bytes are in {output}.")
     elif data:
         report.say(plain(data.decode("utf-8", "replace"), lines=True).rstrip("\n"))
     else:
-        report.note(_nothing(view))
+        report.note(_nothing(view) if name == "patch" else f"Task {view.task_id} left no report.")
     report.result(
         {
             "task_id": view.task_id,
             "bytes": len(data),
             "file": None if output is None else str(output),
-            "patch": data.decode("utf-8", "replace"),
+            name: data.decode("utf-8", "replace"),
         }
     )
     return Exit.DONE

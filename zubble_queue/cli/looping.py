@@ -255,10 +255,9 @@ class _Loop:
             "id": "loop",
             "description": self._text[:500],
             "instructions": "\n\n".join(filter(None, (whole, self._brief()))),
-            "verify": {"command": order.verify or f"test -s {running.REPORT}"},
             "preflight": "once" if number == 1 and order.signal is None else "off",
             "repeats": number,
-            **({"success_criteria": running.REPORT_ASKED} if order.verify is None else {}),
+            **running.done_when(order.verify),
         }
         try:
             task = TaskLine.model_validate(values)

@@ -35,6 +35,12 @@ def run(
             help="With --task: exits with 0 when it is done. Without it only a report is asked for.",
         ),
     ] = None,
+    report_path: Annotated[
+        str,
+        typer.Option(
+            "--report-path", metavar="FILE", help="Where its report is wanted; of a repair it is kept."
+        ),
+    ] = "report.md",
     inputs: Annotated[
         list[Path] | None,
         typer.Option("--input", metavar="FILE", help="With --task: a file of the work tree."),
@@ -137,6 +143,7 @@ def run(
         work_tree=work_tree,
         memory_dir=memory_dir,
         journal=journal,
+        report_path=report_path,
         attended=asked,
     )
     return asyncio.run(running.run(order, report))

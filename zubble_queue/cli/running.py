@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import secrets
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,10 +41,6 @@ if TYPE_CHECKING:
 
 
 REPORT: Final = "report.md"
-REPORT_ASKED: Final = f"It is done, and {REPORT} says what was done and how that was checked."
-REPORT_ONLY: Final = (
-    f"No --verify: a claim of done is accepted once {REPORT} is there; nothing judges the work."
-)
 _LOOK_SECONDS: Final = 0.3
 
 
@@ -62,6 +59,8 @@ class Order:
     work_tree: Path | None
     memory_dir: Path | None = None
     journal: Path | None = None
+    report_path: str = REPORT
+    """Where the protocol `repair` wants the report, and where a claim without a check must have left one."""
     attended: bool = False
     """Whether somebody sits at the terminal, who is asked (C47)."""
 
@@ -76,7 +75,10 @@ async def run(order: Order, report: Report) -> Exit:
     log_to_stderr(quiet=True)
     parcel = _parcel(order)
     if order.file is None and order.verify is None:
-        report.note(REPORT_ONLY)
+        report.note(
+            f"No --verify: a claim of done is accepted once {order.report_path} is there; "
+            "nothing judges the work."
+        )
     kept = MemoryFolder(order.memory_dir, parcel.envelope.task_type) if order.memory_dir else None
     if kept:
         kept.entries()
@@ -233,8 +235,8 @@ def _described(order: Order) -> Parcel:
         "id": "run",
         "description": text[:500],
         "instructions": text if len(text) > 500 else "",
-        "verify": {"command": order.verify or f"test -s {REPORT}"},
-        **({"success_criteria": REPORT_ASKED} if order.verify is None else {}),
+        "prompt": {"report_path": order.report_path},
+        **done_when(order.verify, order.report_path),
         "files": {path.name: _file(path) for path in order.inputs},
     }
     try:
@@ -244,6 +246,16 @@ def _described(order: Order) -> Parcel:
     parcels = Builder(order.defaults, problems).add(1, task)
     problems.raise_any()
     return parcels[0]
+
+
+def done_when(verify: str | None, report_path: str = REPORT) -> dict[str, Any]:
+    """How done is checked, as fields of a task line: without a check of the user's a report is asked for."""
+    if verify is not None:
+        return {"verify": {"command": verify}}
+    return {
+        "verify": {"command": f"test -s {shlex.quote(report_path)}"},
+        "success_criteria": f"It is done, and {report_path} says what was done and how that was checked.",
+    }
 
 
 def text_of(task: str) -> str:

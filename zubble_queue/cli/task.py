@@ -154,6 +154,29 @@ def files(
     return asyncio.run(edits.files(settings, task, batch, output, report, whole=whole))
 
 
+@app.command("report")
+def report_file(
+    context: typer.Context,
+    task: options.TaskName,
+    batch: options.InBatch = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Where to write; printed if left out.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Print the report that a repair left in its file. A model wrote it.
+
+    \b
+    Examples:
+      zubble task report web-1 --batch repairs
+      zubble task report web-1 -o post-mortem.md
+    """
+    report = Report("task-report", as_json=as_json)
+    from zubble_queue.cli import edits
+
+    return asyncio.run(edits.post_mortem(options.settings(context), task, batch, output, report))
+
+
 @app.command("cancel")
 def cancel(
     context: typer.Context,

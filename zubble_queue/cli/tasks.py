@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.3
 _PAGE: Final = 1_000
-_COMMANDS: Final = {"patch": "patch", "changed_files": "files"}
+_COMMANDS: Final = {"patch": "patch", "changed_files": "files", "report": "report"}
 """Which command hands out an artifact."""
 
 

@@ -108,7 +108,8 @@ class Ending(BaseModel):
     `docker, network open`."""
     memory: MemoryUse = MemoryUse()
     artifacts: FrozenMap[str, str] = Field(default_factory=dict, validate_default=True)
-    """Name to reference: trajectory; and where the agent did anything: work_tree, patch, changed_files."""
+    """Name to reference: trajectory; and where the agent did anything: work_tree, patch, changed_files,
+    report."""
 
     @property
     def outcome(self) -> str:

@@ -81,7 +81,7 @@ def test_naming_a_container_on_the_command_line_is_enough_to_work_in_it(broken, 
         *(sys.executable, "-m", "zubble_queue.cli", "--home", str(tmp_path / "home"), "run"),
         *("--endpoint", url, "--model", "m", "--task", "The app does not listen.", "--protocol", "repair"),
         *("--env", "docker", "--env-container", broken, "--level", "xhigh", "--minutes", "2", "--json"),
-        *("--verify", "grep -qx port=80 /etc/app.conf"),
+        *("--verify", "grep -qx port=80 /etc/app.conf", "--report-path", "/findings/report.md"),
     ]
 
     done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=100)
@@ -89,3 +89,12 @@ def test_naming_a_container_on_the_command_line_is_enough_to_work_in_it(broken, 
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert (said["outcome"], said["ending"]["isolation"]) == ("verified", f"attached {broken}")
+    task = said["task_id"]
+    shown = json.loads(_zubble(tmp_path, "task", "show", task, "--json"))
+    assert shown["envelope"]["verify"]["location"] == "environment"
+    assert _zubble(tmp_path, "task", "report", task) == "The port was wrong.\n"
+
+
+def _zubble(folder, *words):
+    line = [sys.executable, "-m", "zubble_queue.cli", "--home", str(folder / "home"), *words]
+    return subprocess.run(line, capture_output=True, text=True, check=True, cwd=folder, timeout=100).stdout

@@ -194,6 +194,7 @@ COMMANDS = {
         "task files",
         "task ls",
         "task patch",
+        "task report",
         "task show",
         "task tail",
         "task trace",
