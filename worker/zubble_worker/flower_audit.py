@@ -135,6 +135,8 @@ def missing_event(attempt: int, view: TaskView | None, *, started: bool) -> dict
     sealed = view is not None and view.state is TaskState.SEALED
     if view is None or (attempt > view.attempt and sealed) or (attempt <= view.attempt and not started):
         return _REVOKED
+    if attempt == view.attempt and view.state is TaskState.AWAITING_HUMAN and view.lease_until is None:
+        return {"type": "task-succeeded", "result": repr("awaiting_human")}
     if attempt > view.attempt or (attempt == view.attempt and view.state in _HELD):
         return None
     if attempt < view.attempt or view.ending is None:

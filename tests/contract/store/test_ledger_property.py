@@ -5,6 +5,7 @@ import pytest
 from hypothesis import strategies as st
 
 from zubble_queue.contracts.ending import Usage
+from zubble_queue.contracts.question import Answer, Question
 from zubble_queue.contracts.record import BatchInfo, Refused, Reserved
 
 CEILINGS = {"b1": 1_000, "b2": 1_500}
@@ -16,7 +17,10 @@ reserving = st.tuples(
 )
 settling = st.tuples(st.just("settle"), st.integers(0, 5), st.integers(0, LARGEST_CALL), st.just(0))
 ending = st.tuples(
-    st.sampled_from(["crash", "release", "postpone", "seal"]), st.integers(0, 5), st.just(0), st.just(0)
+    st.sampled_from(["crash", "release", "postpone", "park", "seal"]),
+    st.integers(0, 5),
+    st.just(0),
+    st.just(0),
 )
 histories = st.lists(st.one_of(reserving, reserving, settling, settling, ending), max_size=40)
 
@@ -81,6 +85,16 @@ class Racing:
 
     async def release(self, id_, *_):
         await self.world.store.release(self.leases.pop(id_), cause="handover")
+        self.open.pop(id_, None)
+
+    async def park(self, id_, *_):
+        lease, nobody = self.leases.pop(id_), Answer(text="decide", by="deadline")
+        question = Question(
+            question_id=lease.token, kind="question", cause="agent", text="?", unanswered=nobody
+        )
+        await self.world.store.ask(lease, question, 60.0)
+        await self.world.store.release(lease, cause="awaiting_human")
+        await self.world.store.answer(id_, Answer(text="go"))
         self.open.pop(id_, None)
 
     async def postpone(self, id_, *_):

@@ -15,7 +15,7 @@ from zubble_worker.flower_audit import Audit, missing_event
 TASK = "1-a-00000000"
 
 
-def view(attempt, state, ending=None):
+def view(attempt, state, ending=None, lease_until=None):
     return TaskView(
         task_id=TASK,
         batch="b",
@@ -33,7 +33,7 @@ def view(attempt, state, ending=None):
         created_at=0.0,
         claimed_at=None,
         sealed_at=None,
-        lease_until=None,
+        lease_until=lease_until,
         usage=Usage(),
         ending=ending,
     )
@@ -51,7 +51,8 @@ GONE = Ending(stop=Stop.CANCELLED)
         (1, view(0, TaskState.PAUSED), False, None),
         (1, view(0, TaskState.QUEUED), True, None),
         (1, view(1, TaskState.RUNNING), True, None),
-        (1, view(1, TaskState.AWAITING_HUMAN), True, None),
+        (1, view(1, TaskState.AWAITING_HUMAN, lease_until=9.0), True, None),
+        (1, view(1, TaskState.AWAITING_HUMAN), True, ("task-succeeded", "'awaiting_human'")),
         (1, view(1, TaskState.RUNNING), False, ("task-revoked", None)),
         (
             1,
