@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from zubble_queue.contracts.ending import Stop
+from zubble_queue.contracts.question import AskRequest
 from zubble_worker.protocols import fenced
 from zubble_worker.protocols.base import NotUnderstood
 from zubble_worker.protocols.text import Text
@@ -54,6 +55,15 @@ def test_a_tool_comes_as_json():
     action = PROTOCOL.parse('```tool 2\n{"tool": "read", "arguments": {"path": "a"}}\n```')
 
     assert (action.tool, action.arguments, action.plan_step_id) == ("read", {"path": "a"}, 2)
+
+
+def test_a_question_is_a_block_that_is_offered_where_a_person_may_be_asked():
+    action = PROTOCOL.parse("I wonder.\n\n```ask 2\nWhich port?\nOr none?\n```")
+
+    assert (action.action, action.question, action.plan_step_id) == ("ask", "Which port?\nOr none?", 2)
+    asking = Text(envelope(protocol="text", ask=AskRequest(human=True)))
+    assert "```ask" in asking.rules()
+    assert "```ask" not in PROTOCOL.rules()
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ GIVE_UP: Final = "<give_up>"
 _SHELLS: Final = frozenset({"sh", "bash", "shell"})
 _PLAN: Final = "plan"
 _TOOL: Final = "tool"
+_ASK: Final = "ask"
 _REASONING_CHARS: Final = 1_000
 _REASON_CHARS: Final = 300
 _BULLET: Final = re.compile(r"^\s*(?:\d+[.)]|[-*])\s+")
@@ -47,6 +48,8 @@ class Text:
         if self._tools:
             shapes = "\n".join(f'{{"tool": "{tool}", "arguments": {SHAPES[tool]}}}' for tool in self._tools)
             turns.append(_RULE_OF_TOOLS.format(shapes=shapes))
+        if self._envelope.ask.human:
+            turns.append(_RULE_OF_QUESTIONS)
         return "\n".join([_HEAD, *turns, _TAIL])
 
     def parse(self, text: str) -> Action:
@@ -102,16 +105,18 @@ def _word(block: fenced.Block) -> str:
 
 def _acts(block: fenced.Block) -> bool:
     """A block in another language is talked about, not run."""
-    return _word(block) in {"", _TOOL, *_SHELLS}
+    return _word(block) in {"", _TOOL, _ASK, *_SHELLS}
 
 
 def _asked(block: fenced.Block) -> dict[str, Any]:
     if _word(block) == _TOOL:
         fields = _tool(block.text)
-    elif block.text.strip():
-        fields = {"action": "run", "command": block.text}
-    else:
+    elif not block.text.strip():
         raise NotUnderstood("the block is empty")
+    elif _word(block) == _ASK:
+        fields = {"action": "ask", "question": block.text.strip()}
+    else:
+        fields = {"action": "run", "command": block.text}
     step = block.words[1] if len(block.words) > 1 else ""
     return {**fields, "plan_step_id": int(step)} if re.fullmatch(r"[1-9][0-9]{0,2}", step) else fields
 
@@ -163,6 +168,11 @@ A tool, one of those below; paths are relative to the work tree:
 {{"tool": "...", "arguments": {{...}}}}
 ```
 {shapes}"""
+_RULE_OF_QUESTIONS: Final = """\
+A question to a person, who may take long to answer; ask only what you cannot find out or decide:
+```ask 1
+...
+```"""
 _TAIL: Final = """\
 When the success criteria are met, say in a line what was done and write <done> alone as the last line. They
 are then checked; if they are not met, go on. To give up say why and write <give_up> alone as the last line.
