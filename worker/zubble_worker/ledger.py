@@ -75,9 +75,16 @@ class PlanLedger:
 
     def succeeded(self, step_id: int | None, command: str) -> None:
         """A command for a step ended with exit code 0."""
+        self._show(step_id, f"`{command[:_EVIDENCE_CHARS]}` exited 0")
+
+    def answered(self, step_id: int | None) -> None:
+        """A person answered what a step was there to ask."""
+        self._show(step_id, "a person answered")
+
+    def _show(self, step_id: int | None, evidence: str) -> None:
         if step_id is not None and 1 <= step_id <= len(self.steps):
             step = self.steps[step_id - 1]
-            step.evidence, step.failure = f"`{command[:_EVIDENCE_CHARS]}` exited 0", ""
+            step.evidence, step.failure = evidence, ""
 
     def failed(self, step_id: int | None, command: str, how: str) -> None:
         """A command for a step did not end with exit code 0; `how` is its end and what it said."""

@@ -176,6 +176,8 @@ class Transcript:
 
     def _answered(self, data: dict[str, Any]) -> None:
         self._spend_time("awaiting_human", data["seconds"])
+        if data["cause"] == "agent" and data["by"] == "human" and (asked := self.inquiry.due):
+            self.plan.answered(asked.get("plan_step_id"))
 
     def _preflight_finished(self, data: dict[str, Any]) -> None:
         self._spend_time("preflight", data["seconds"])

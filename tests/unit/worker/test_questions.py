@@ -99,6 +99,17 @@ async def test_a_person_who_is_there_is_asked_and_quoted(drive):
     assert run.transcript.seconds["awaiting_human"] == 2.5
 
 
+async def test_a_step_of_the_plan_that_was_there_to_ask_is_done_once_a_person_answered(drive):
+    plan = say("plan", steps=["ask", "make the file"])
+    asks = say("ask", question="Which colour?", plan_step_id=1)
+    make = say("run", command="echo made > done.txt", plan_step_id=2)
+    person = Person(Answer(text="blue"))
+    run = await drive(plan, asks, make, SUBMIT, human=person, ask=ATTENDED)
+
+    assert run.books.of_type("diverged") == []
+    assert "1. [DONE (a person answered)] ask" in run.prompts[3]
+
+
 async def test_the_same_question_again_is_a_new_question(drive):
     person = Person(Answer(text="blue"), Answer(text="red"))
     run = await drive(PLAN, ASK, ASK, MAKE, SUBMIT, human=person, ask=ATTENDED)
