@@ -25,7 +25,7 @@ from zubble_queue.contracts.sandbox import (
     TreeDiff,
 )
 from zubble_queue.errors import SandboxUnavailable
-from zubble_sandbox import archive, differences, wire
+from zubble_sandbox import archive, differences, results, wire
 from zubble_sandbox.channel import Body, Channel
 from zubble_sandbox.egress import Egress
 
@@ -176,7 +176,7 @@ class SupervisedSandbox:
         try:
             fields = self._command_fields(command)
         except ValueError as error:
-            return _not_started(f"zubble: cannot start the command: {error}\n")
+            return results.not_started(f"zubble: cannot start the command: {error}\n")
         async with self._turn:
             await self._thawed.wait()
             if self._killing is not None:
@@ -286,7 +286,7 @@ class SupervisedSandbox:
                 if left <= 0:
                     raise await self._lost("did not report a command after its deadline")
                 await asyncio.wait({answer}, timeout=left)
-            return _result(answer.result()[0])
+            return results.result(answer.result()[0])
         finally:
             if not answer.done():
                 answer.cancel()
@@ -354,35 +354,3 @@ _Made = TypeVar("_Made")
 async def _beside(data: _Data, work: Callable[[_Data], _Made]) -> _Made:
     """Work on data without holding up the event loop when it is much."""
     return work(data) if len(data) < _MUCH_BYTES else await asyncio.to_thread(work, data)
-
-
-_KILLED: Final = {(b"signal", 9), (b"exit", 137)}
-"""How a command ends that is killed for memory, and a shell whose child is."""
-
-
-def _result(fields: builtins.list[bytes]) -> CommandResult:
-    kind, code, seconds, ooms, out_total, out_head, out_tail, err_total, err_head, err_tail = fields
-    totals = int(out_total), int(err_total)
-    kept = len(out_head) + len(out_tail), len(err_head) + len(err_tail)
-    return CommandResult(
-        exit_code=int(code) if kind == b"exit" else None,
-        signal=int(code) if kind == b"signal" else None,
-        timed_out=kind == b"timeout",
-        oom=int(ooms) > 0 and (kind, int(code)) in _KILLED,
-        stdout=_joined(out_head, out_tail, totals[0] - kept[0]),
-        stderr=_joined(err_head, err_tail, totals[1] - kept[1]),
-        stdout_bytes=totals[0],
-        stderr_bytes=totals[1],
-        truncated=totals != kept,
-        seconds=float(seconds),
-    )
-
-
-def _joined(head: bytes, tail: bytes, missing: int) -> bytes:
-    gap = b"\n[zubble: %d bytes left out]\n" % missing if missing else b""
-    return head + gap + tail
-
-
-def _not_started(sentence: str) -> CommandResult:
-    text = sentence.encode(errors="backslashreplace")
-    return CommandResult(126, None, False, False, b"", text, 0, len(text), False, 0.0)
