@@ -65,6 +65,7 @@ enum {
     CHUNK_BYTES = 256 * 1024,
     OUT_BYTES = CHUNK_BYTES + 64 * 1024, /* a chunk, or the result of a command */
     KEEP_BYTES = 64 * 1024,              /* kept of each end of each stream */
+    MAX_ENTRIES = 200000,                /* of one snapshot */
     MAX_PATH_BYTES = 40 * 1024,          /* of a path below the work tree: MAX_DEPTH names and more */
     MAX_POLLED = 256,
     MAX_CONNECTIONS = 64, /* of a forwarder, each way */

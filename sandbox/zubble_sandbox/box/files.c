@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 enum {
-    MAX_ENTRIES = 200000, /* of one snapshot */
     RECORD_BYTES = MAX_PATH_BYTES + PATH_MAX + 128, /* at most, without content */
     LEAST_RECORD_BYTES = 72, /* without its texts; a tar needs more for every entry */
 };

@@ -366,10 +366,10 @@ static int listen_at(const char *path)
 
 static bool read_key(const char *text)
 {
-    for (int i = 0; i < SHA256_BYTES; i++)
-        if (sscanf(text + 2 * i, "%2hhx", &key[i]) != 1)
-            return false;
-    return strlen(text) == 2 * SHA256_BYTES;
+    bool whole = strlen(text) == 2 * SHA256_BYTES;
+    for (int i = 0; i < SHA256_BYTES && whole; i++)
+        whole = sscanf(text + 2 * i, "%2hhx", &key[i]) == 1;
+    return whole;
 }
 
 static int inherited(const char *text)

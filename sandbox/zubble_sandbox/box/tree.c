@@ -13,7 +13,7 @@
 
 enum {
     MAX_DEPTH = 128, /* folders below this are named but not entered; one descriptor is open for each level */
-    MAX_FOLDER_ENTRIES = 100000, /* of a larger folder only so many are looked at */
+    MAX_FOLDER_ENTRIES = MAX_ENTRIES + 1, /* of a larger folder only so many are looked at; no snapshot takes them */
     MAX_ROOTS = 32,
     ROOT_NAME_BYTES = 256,
 };
