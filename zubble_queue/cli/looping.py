@@ -77,29 +77,31 @@ async def loop(order: Order, report: Report) -> Exit:
     """Raises OperatorError before anything is run, InfraError when the machinery fails again and again."""
     log_to_stderr(quiet=True)
     files = LoopFiles(order.work)
-    parts = registry.load("service", "iterations")
-    with files.held():
-        record = _record(order, files, report)
-        going = _Loop(order, files, record, parts, report)
-        if record.outcome != "verified":
-            await _go_on(order, going, report)
+    record = _record(order, files, report)
+    if record.outcome != "verified":
+        going = _Loop(order, files, record, registry.load("service", "iterations"), report)
+        await _go_on(order, files, going, report)
     for line in loop_views.lines(record, order):
         report.say(line)
     report.result(loop_views.values(record, order))
     return loop_views.code(record.outcome or "")
 
 
-async def _go_on(order: Order, going: _Loop, report: Report) -> None:
+async def _go_on(order: Order, files: LoopFiles, going: _Loop, report: Report) -> None:
+    """Nothing is made before all of it was seen to work."""
     envelope = going.parcel(1).envelope
     if order.verify is None:
         report.note(_NO_CHECK)
     settings = await running.narrowed(envelope, order.defaults, order.settings, order.endpoint)
-    try:
-        async with installation(settings, start=True) as place:
-            await going.run(place)
-    except BaseException:
-        report.note(f"What was done is kept. Go on with: {order.again}")
-        raise
+    with files.held():
+        if going.is_new:
+            files.clear()
+        try:
+            async with installation(settings, start=True) as place:
+                await going.run(place)
+        except BaseException:
+            report.note(f"What was done is kept. Go on with: {order.again}")
+            raise
 
 
 def _record(order: Order, files: LoopFiles, report: Report) -> LoopRecord:
@@ -108,7 +110,6 @@ def _record(order: Order, files: LoopFiles, report: Report) -> LoopRecord:
     if found is None or found.goal != order.goal:
         if found is not None:
             report.note("Another task than before in this folder: its record and journal are cleared.")
-        files.clear()
         return LoopRecord(name=running.batch_name("loop"), goal=order.goal)
     if found.outcome == "stuck":  # whoever begins again has changed something
         found.fruitless = 0
@@ -126,6 +127,10 @@ class _Loop:
         self._parts, self._text = parts, running.text_of(order.task)
         self._folder = parts.Folder(order.work)
         self._seen = parts.Seen.of(record.seen)
+
+    @property
+    def is_new(self) -> bool:
+        return not self._record.iterations and self._record.running is None
 
     async def run(self, place: Installation) -> None:
         """Until something ends the loop; the record says what, and after each iteration how far it is."""
@@ -200,7 +205,7 @@ class _Loop:
         """What an iteration left and what that is worth; returns how the loop ended, if it has."""
         record, ending = self._record, view.ending or Ending(stop=Stop.INFRA)
         events = [event async for event in events_of(place, view, 0)]
-        tried = [_trial(event) for event in events if event.type == "command_finished"]
+        tried = await _trials(place, view, events)
         tree = await self._left(place, ending)
         progress = self._seen.add(tree, self._order.plan, tried)
         said = _last_report(events)
@@ -290,8 +295,15 @@ def _with_tree(parcel: Parcel, snapshot: bytes) -> Parcel:
     return Parcel(TaskEnvelope.model_validate(values), {**parcel.blobs, blob.ref: snapshot})
 
 
-def _trial(event: Event) -> JournalEntry:
-    return JournalEntry.model_validate(event.data["journal"])
+async def _trials(place: Installation, view: TaskView, events: list[Event]) -> list[JournalEntry]:
+    """What was tried; where no trajectory was left to say it, as far as the store knows."""
+    if view.ending is None or "trajectory" not in view.ending.artifacts:
+        return await place.store.journal(view.task_id)
+    return [
+        JournalEntry.model_validate(event.data["journal"])
+        for event in events
+        if event.type == "command_finished"
+    ]
 
 
 def _last_report(events: list[Event]) -> str:

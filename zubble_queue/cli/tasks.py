@@ -180,7 +180,7 @@ async def follow_task(
 ) -> TaskView:
     """Hand over every event of the task until it is sealed or `stop` is set; returns the last view of it.
 
-    Events that a checkpoint moved from Redis to an artifact before we saw them are heard after the seal.
+    Where a checkpoint moved events from Redis to an artifact before we saw them, they are read from there.
     """
     seen = 0
     while True:
@@ -194,7 +194,7 @@ async def follow_task(
 
 
 async def events_of(place: Installation, view: TaskView, seen: int) -> AsyncIterator[Event]:
-    """Those after `seen`: of a sealed task from its trajectory, and what is in Redis."""
+    """Those after `seen`: of a sealed task from its trajectory, else from its checkpoint, and from Redis."""
     trajectory = view.ending.artifacts.get("trajectory") if view.ending else None
     if trajectory is not None:
         for line in (await place.artifacts.aget(trajectory)).split(b"\n"):
@@ -202,9 +202,22 @@ async def events_of(place: Installation, view: TaskView, seen: int) -> AsyncIter
                 seen = event.seq
                 yield event
     while page := await place.store.events(view.task_id, after=seen, count=_PAGE):
+        if page[0].seq > seen + 1:
+            async for event in _moved(place, view.task_id, seen):
+                if event.seq < page[0].seq:
+                    yield event
         for event in page:
             yield event
         seen = page[-1].seq
+
+
+async def _moved(place: Installation, task_id: str, seen: int) -> AsyncIterator[Event]:
+    """The events after `seen` that a checkpoint moved to artifacts."""
+    point = await place.store.latest_checkpoint(task_id)
+    for segment in point.segments if point else ():
+        for line in (await place.artifacts.aget(segment)).split(b"\n"):
+            if line and (event := Event.model_validate_json(line)).seq > seen:
+                yield event
 
 
 async def _pause(stop: asyncio.Event) -> None:

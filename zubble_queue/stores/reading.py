@@ -10,7 +10,7 @@ from zubble_queue.contracts import identity
 from zubble_queue.contracts.envelope import TaskEnvelope
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
-from zubble_queue.contracts.record import BatchView, TaskState, TaskView, WorkerInfo
+from zubble_queue.contracts.record import BatchView, Checkpoint, TaskState, TaskView, WorkerInfo
 from zubble_queue.errors import BadInput, UnknownName
 from zubble_queue.stores import codec
 from zubble_queue.stores.connection import Connection, StoreOptions
@@ -144,6 +144,11 @@ class Reading(Connection):
         """Live events behind the seq `after`; those that a checkpoint moved to a segment are not here."""
         entries = await self._run("events", task_id, after, count)
         return [Event.model_validate_json(entry) for entry in entries]
+
+    async def latest_checkpoint(self, task_id: str) -> Checkpoint | None:
+        """Of the round that runs; None where there is none yet."""
+        text = await self._do("HGET", self._keys.task(task_id), "checkpoint")
+        return Checkpoint.model_validate_json(text) if text else None
 
     async def journal(self, task_id: str) -> list[JournalEntry]:
         """Trials, oldest first."""

@@ -160,3 +160,13 @@ def test_a_demanded_strength_is_part_of_the_need_and_none_is_not(make_envelope: 
 def test_a_batch_has_a_name_that_is_safe_in_keys_and_paths(make_envelope: Make, batch: str):
     with pytest.raises(ValidationError, match="batch"):
         make_envelope(batch=batch)
+
+
+def test_a_container_that_is_there_has_a_work_tree_of_its_own(make_envelope: Make):
+    assert make_envelope(work_tree=BLOB).work_tree == BLOB
+    with pytest.raises(ValidationError, match="an attached container has its own"):
+        make_envelope(sandbox={"backend": "attached"}, verify={"location": "environment"}, work_tree=BLOB)
+
+
+def test_what_the_work_tree_begins_with_is_part_of_the_content(make_envelope: Make):
+    assert make_envelope(work_tree=BLOB).content_hash() != make_envelope().content_hash()
