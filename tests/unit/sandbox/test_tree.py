@@ -149,3 +149,13 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(new_supervisor):
     with pytest.raises(OSError, match="too large"):
         one.ask(wire.WRITE, b"file", b"0", body=b"x" * 2_000)
     assert [(path.name, path.read_text()) for path in one.work.iterdir()] == [("file", "old")]
+
+
+@pytest.mark.slow
+def test_a_folder_of_many_files_is_listed_whole_up_to_what_a_snapshot_takes(served):
+    (served.work / "wide").mkdir()
+    for number in range(archive.MAX_ENTRIES + 1):
+        os.close(os.open(served.work / "wide" / f"{number}", os.O_CREAT))
+    most = b"%d" % (2 * archive.MAX_ENTRIES)
+    found = archive.records(served.ask(wire.LIST, b"wide", most, b"0")[1])
+    assert len(found) == archive.MAX_ENTRIES + 1
