@@ -1,0 +1,1 @@
+"""CPU that one step of an agent costs, here and in two other harnesses."""
