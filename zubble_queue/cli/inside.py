@@ -22,14 +22,14 @@ _IN_A_POD: Final = (
     "(ZUBBLE_WORKER__SANDBOXES=pod, table [sandboxes.pod]), or give the pod what the chart's README names."
 )
 _IN_A_CONTAINER: Final = (
-    "In a container whose engine forbids user namespaces bubblewrap cannot work: use the sandbox `docker` with "
-    "an engine's socket or `pod` with a cluster (ZUBBLE_WORKER__SANDBOXES), or start this container with "
+    "In a container whose engine forbids user namespaces bubblewrap cannot work: use the sandbox `docker` "
+    "with an engine's socket or `pod` with a cluster (ZUBBLE_WORKER__SANDBOXES), or start the container with "
     "--security-opt seccomp=unconfined --security-opt systempaths=unconfined."
 )
 
 
 def instead(backend: str, problems: Iterable[str]) -> str:
-    """Which backend to use in place of one that the container around us forbids; empty when it forbids none."""
+    """Which backend to use in place of one that the container around us forbids; empty when it does not."""
     said = " ".join(problems)
     if backend != "bubblewrap" or not any(refusal in said for refusal in _REFUSALS):
         return ""

@@ -108,6 +108,16 @@ class Api:
         listing = await self._request("GET", collection, query={"labelSelector": selector}, accept=accept)
         return list(listing.get("items") or ())
 
+    async def ask(self, path: str, *, body: Mapping[str, Any] | None = None) -> tuple[int, Object]:
+        """Status and answer of any path, as in `version`; posts where there is a body. Never raises.
+
+        The status is 0 where the server does not answer; then, and where the answer is no object, its words
+        are under `message`.
+        """
+        method, url = "GET" if body is None else "POST", f"{self._access.host}/{path}"
+        status, answer, _ = await self._once(method, url, None, body, None)
+        return status, answer
+
     async def exec_line(self, pod: str, container: str, command: Sequence[str]) -> kube_exec.ExecLine:
         """Start a command in a container and hold on to its streams."""
         query = [("command", part) for part in command]
