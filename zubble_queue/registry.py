@@ -18,6 +18,7 @@ _EXTRAS: Final = {
     "aiohttp": "kubernetes",
     "docker": "docker",
     "flower": "flower",
+    "litellm": "litellm",
     "kubernetes": "kubernetes",
     "opentelemetry": "otel",
 }

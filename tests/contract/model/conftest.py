@@ -9,6 +9,7 @@ import tempfile
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from zubble_queue.contracts.model import CallOptions, Message
 from zubble_queue.contracts.model_config import ModelConfig
 from zubble_queue.testing import RecordingWatcher
 from zubble_worker.models.cli import CliModel
+from zubble_worker.models.litellm import LitellmModel
 from zubble_worker.models.mock_endpoint import MockEndpoint
 from zubble_worker.models.openai import OpenAIModel
 from zubble_worker.models.performance import count_prompt_tokens, perform
@@ -36,6 +38,8 @@ PROMPT = (Message("system", "be brief"), Message("user", "say something"))
 DOUBLE = Path(__file__).with_name("cli_double.py")
 NOT_OF_PROGRAMS = ("stop_sequence", "tool", "utf8", "ten_megabytes", "inside_completion")
 """Parts of the names of tests about what a program is not asked for, and does not say."""
+NOT_OF_LITELLM = ("utf8", "first_piece", "ten_tokens_ends")
+"""The same for what LiteLLM does in its own way: it gives such an answer up, and names causes otherwise."""
 
 
 def _turn(reply):
@@ -61,7 +65,7 @@ class Bench:
     stack: AsyncExitStack
     watcher: RecordingWatcher = field(default_factory=RecordingWatcher)
     endpoint: MockEndpoint | None = None
-    model: CliModel | OpenAIModel | ScriptedModel | None = None
+    model: CliModel | LitellmModel | OpenAIModel | ScriptedModel | None = None
 
     async def play(self, *turns, **config):
         script = Script.always(*turns)
@@ -72,8 +76,14 @@ class Bench:
         if self.kind == "cli":
             self.model = self._program(script, config)
             return
+        if self.kind == "litellm" and find_spec("litellm") is None:
+            pytest.skip("litellm is not installed")
         self.endpoint = await self.stack.enter_async_context(MockEndpoint(script))
         table = QUICK | {"base_url": self.endpoint.url} | config
+        if self.kind == "litellm":
+            named = {"backend": "litellm", "model": "openai/m", "idle_timeout_seconds": 3} | config
+            self.model = LitellmModel(ModelConfig.model_validate(table | named), name="m")
+            return
         self.model = OpenAIModel(ModelConfig.model_validate(table))
         self.stack.push_async_callback(self.model.aclose)
 
@@ -93,11 +103,17 @@ class Bench:
 
 def pytest_generate_tests(metafunc):
     """Answers come from all models; how an endpoint fails is nothing that a program does."""
-    if "bench" in metafunc.fixturenames:
-        name, module = metafunc.function.__name__, metafunc.module.__name__
-        by_program = module.endswith("test_answers") and not any(part in name for part in NOT_OF_PROGRAMS)
-        kinds = ["openai", "scripted", *(["cli"] if by_program else [])]
-        metafunc.parametrize("bench", kinds, indirect=True)
+    if "bench" not in metafunc.fixturenames:
+        return
+    name, module = metafunc.function.__name__, metafunc.module.__name__
+    kinds = ["openai", "scripted"]
+    if module.endswith("test_answers") and not any(part in name for part in NOT_OF_PROGRAMS):
+        kinds.append("cli")
+    if not any(part in name for part in NOT_OF_LITELLM):
+        # It takes seconds to import, and warns of what it does itself.
+        marks = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+        kinds.append(pytest.param("litellm", marks=marks))
+    metafunc.parametrize("bench", kinds, indirect=True)
 
 
 @pytest.fixture

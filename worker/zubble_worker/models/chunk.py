@@ -23,7 +23,11 @@ def take(payload: bytes, assembly: Assembly, key: str | None) -> None:
     Raises:
         TryFailed: It is not JSON, or it is an error.
     """
-    chunk = _parsed(payload)
+    take_object(_parsed(payload), assembly, key)
+
+
+def take_object(chunk: dict[str, Any], assembly: Assembly, key: str | None) -> None:
+    """The same, parsed."""
     if chunk.get("error") or chunk.get("object") == "error":
         raise error_failure(chunk, key)
     assembly.served_model = _text(chunk.get("model")) or assembly.served_model

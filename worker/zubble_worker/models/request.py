@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 def request_body(config: ModelConfig, messages: Sequence[Message], options: CallOptions) -> bytes:
-    """The JSON body of a streamed chat completion; what the endpoint does not understand is left out."""
+    """The JSON body of a streamed chat completion."""
+    fields = request_fields(config, messages, options)
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def request_fields(config: ModelConfig, messages: Sequence[Message], options: CallOptions) -> dict[str, Any]:
+    """Its fields; what the endpoint does not understand is left out."""
     can = config.capabilities
     body: dict[str, Any] = {
         "model": config.model,
@@ -30,8 +36,7 @@ def request_body(config: ModelConfig, messages: Sequence[Message], options: Call
         _go_on(body, can, options.prefix)
     elif can.response_schema and options.response_schema:
         body |= _response_format(options)
-    body |= thinking(can, options.level)
-    return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    return body | thinking(can, options.level)
 
 
 def stop_sequences(can: Capabilities, options: CallOptions) -> tuple[str, ...]:
