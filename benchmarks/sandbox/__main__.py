@@ -6,9 +6,10 @@ BACKEND is the name of an installed backend of sandboxes (bubblewrap and local w
 its options as JSON, as in `docker='{"image": "debian:12"}'`. Every case is timed next to a bare
 `posix_spawn` of the same program; `x bare` is the ratio of the two medians, `x p10` that of the two tenth
 percentiles. `warm open` takes a sandbox that a pool has opened ahead. With `--engine` a Docker engine is
-started for the run (root, Debian's docker.io): the backend docker on it, and beside it plain `docker exec`
-for each command. The aims for bubblewrap are an exec of at most 2, an open of at most 15 and a warm open of
-at most 2 bare spawns.
+started for the run (root, Debian's docker.io): the backend docker on it, the backend attached in a container
+that stands there, and beside them plain `docker exec` for each command. A pod needs a cluster:
+`pod='{"image": "NAME@sha256:..."}'`. The aims for bubblewrap are an exec of at most 2, an open of at most 15
+and a warm open of at most 2 bare spawns.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from importlib.metadata import entry_points
 
 from benchmarks import docker_engine
 from benchmarks.sandbox.measure import Opens, Row, measure
-from benchmarks.sandbox.peers import docker_peers
+from benchmarks.sandbox.peers import docker_peers, standing_container
 from zubble_queue.contracts.sandbox import SandboxProvider
 
 DEFAULT = ("bubblewrap", "local")
@@ -51,9 +52,15 @@ async def run(backends: Sequence[str], rounds: int, execs: int, peers: Mapping[s
 def with_engine(backends: Sequence[str], rounds: int, execs: int) -> list[Row]:
     """The same, with a Docker engine as long as it lasts. Exits with a sentence where none can be had."""
     try:
-        with docker_engine.running() as engine, docker_peers(engine) as peers:
-            options = {"host": engine.host, "image": docker_engine.TOOLS_IMAGE, "min_free_mb": 100}
-            return asyncio.run(run([*backends, f"docker={json.dumps(options)}"], rounds, execs, peers))
+        with (
+            docker_engine.running() as engine,
+            docker_peers(engine) as peers,
+            standing_container(engine) as container,
+        ):
+            made = {"host": engine.host, "image": docker_engine.TOOLS_IMAGE, "min_free_mb": 100}
+            found = {"host": engine.host, "container": container}
+            more = (f"docker={json.dumps(made)}", f"attached={json.dumps(found)}")
+            return asyncio.run(run([*backends, *more], rounds, execs, peers))
     except docker_engine.NoEngine as missing:
         sys.exit(str(missing))
 
@@ -65,7 +72,9 @@ def main() -> None:
     parser.add_argument("backends", nargs="*", default=DEFAULT, metavar="BACKEND[=OPTIONS]")
     parser.add_argument("--rounds", type=int, default=40, help="how often each backend is opened")
     parser.add_argument("--execs", type=int, default=20, help="commands in each sandbox")
-    parser.add_argument("--engine", action="store_true", help="also docker, on an engine of its own")
+    parser.add_argument(
+        "--engine", action="store_true", help="also docker and attached, on an engine of its own"
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     options = parser.parse_args()
     if options.rounds < 2 or options.execs < 1:

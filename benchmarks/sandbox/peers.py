@@ -78,6 +78,19 @@ class ProgramContainer(ApiContainer):
 
 
 @contextlib.contextmanager
+def standing_container(engine: DockerEngine) -> Iterator[str]:
+    """The name of a container that is there already, with a folder to work in."""
+    name = "standing"
+    with contextlib.closing(engine.client()) as client:
+        apart = client.create_host_config(network_mode="none")
+        client.create_container(TOOLS_IMAGE, command=_IDLE, name=name, host_config=apart)
+        client.start(name)
+        client.exec_start(client.exec_create(name, ["/bin/mkdir", "-p", "/tmp", "/work"])["Id"])
+        yield name
+        client.remove_container(name, force=True)
+
+
+@contextlib.contextmanager
 def docker_peers(engine: DockerEngine) -> Iterator[Mapping[str, ByApi]]:
     """By name; the second one only where the program is."""
     with contextlib.closing(engine.client()) as client:

@@ -33,6 +33,12 @@ def test_docker_is_measured_beside_docker_exec(missing_part):
         missing_part(done.stderr.strip())
     measured = {(row["backend"], row["case"]): row["ratio"] for row in json.loads(done.stdout)["rows"]}
     assert measured["docker", "exec"] < measured["docker exec (API)", "exec"]
+    assert {case for backend, case in measured if backend == "attached"} == {
+        "open",
+        "exec",
+        "destroy",
+        "warm open",
+    }
 
 
 def test_a_backend_that_is_not_installed_is_named_with_those_that_are():
