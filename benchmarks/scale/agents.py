@@ -3,8 +3,9 @@
     python -m benchmarks.scale.agents [--agents 500] [--json]
 
 Each agent has an open bubblewrap sandbox and a model call that never answers. Reported: what the worker's own
-memory (PSS) grew by, per agent, without the sandboxes; the least time any lease had left, of its 60 seconds,
-in half a minute of watching (45 is what renewal every 15 seconds aims at); the worst delay of the event loop.
+memory (PSS) grew by, per agent, without the sandboxes, and the memory of the sandboxes' own processes; the
+processor time that waiting took; the least time any lease had left, of its 60 seconds, in half a minute of
+watching (45 is what renewal every 15 seconds aims at); the worst delay of the event loop.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.scale.site import Footprint, Site, until
+from benchmarks.scale.site import Footprint, Site, below, pss_kib, until
 from zubble_queue.contracts.record import TaskState
 
 WATCHED_SECONDS: Final = 40.0
@@ -35,8 +36,11 @@ async def measure(agents: int, folder: Path) -> dict[str, Any]:
         await site.submit("many", [f"t{number}" for number in range(agents)])
         await until(lambda: _waiting(site, agents), 30 + 3 * agents, "all agents wait")
         opened = time.monotonic() - began
+        before, watching = Footprint.of(site.worker), time.monotonic()
         least = await _least_left(site)
-        busy = Footprint.of(site.worker)
+        busy, watched = Footprint.of(site.worker), time.monotonic() - watching
+        sandboxes = below(site.worker)
+        sandbox_kib = pss_kib(sandboxes)
         batch = await site.store.batch("many")
         await site.store.cancel_batch("many")
         await until(lambda: _sealed(site, agents), 120 + agents, "all agents are cancelled")
@@ -49,6 +53,9 @@ async def measure(agents: int, folder: Path) -> dict[str, Any]:
         "worker_pss_mib_idle": round(idle.pss_kib / 1024, 1),
         "worker_pss_mib_busy": round(busy.pss_kib / 1024, 1),
         "worker_mib_per_agent": round((busy.pss_kib - idle.pss_kib) / 1024 / agents, 3),
+        "sandbox_mib_per_agent": round(sandbox_kib / 1024 / agents, 3),
+        "sandbox_processes_per_agent": round(len(sandboxes) / agents, 1),
+        "core_share_while_waiting": round((busy.cpu_seconds - before.cpu_seconds) / watched, 3),
         "worker_pss_mib_after": round(after.pss_kib / 1024, 1),
         "fds": [idle.fds, busy.fds, after.fds],
         "threads": [idle.threads, busy.threads, after.threads],

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -42,6 +43,8 @@ class Footprint:
     tcp: int
     """Of the fds: TCP sockets, which are those to the endpoint."""
     threads: int
+    cpu_seconds: float
+    """Since it began."""
 
     @classmethod
     def of(cls, pid: int) -> Self:
@@ -57,7 +60,37 @@ class Footprint:
             len(held),
             sum(each in tcp for each in held),
             int(status["Threads"]),
+            sum(map(int, _stat(proc)[11:13])) / os.sysconf("SC_CLK_TCK"),
         )
+
+
+def below(pid: int) -> list[int]:
+    """The processes that a process started, and those that they did."""
+    parents: dict[int, list[int]] = {}
+    for proc in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parents.setdefault(int(_stat(proc)[1]), []).append(int(proc.name))
+    found, left = [], [pid]
+    while left:
+        children = parents.get(left.pop(), [])
+        found += children
+        left += children
+    return found
+
+
+def pss_kib(pids: Iterable[int]) -> int:
+    """Of all of them that are still there."""
+    total = 0
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            lines = Path("/proc", str(pid), "smaps_rollup").read_text().splitlines()[1:]
+            total += dict(map(_kib, lines))["Pss"]
+    return total
+
+
+def _stat(proc: Path) -> list[str]:
+    """The fields of /proc/PID/stat behind the name, which may hold spaces; the first is the state."""
+    return (proc / "stat").read_text().rpartition(")")[2].split()
 
 
 def _kib(line: str) -> tuple[str, int]:

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry, disable_created_metrics, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from zubble_queue.errors import CannotStart
@@ -86,6 +86,7 @@ class HttpServer:
     def __init__(
         self, address: str, port: int, registry: CollectorRegistry, routes: Mapping[str, Route]
     ) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter
         application = _application(make_wsgi_app(registry), routes)
         try:
             self._server = make_server(address, port, application, ThreadingWSGIServer, _Handler)
