@@ -7,7 +7,7 @@ from importlib.resources import files
 from typing import Final
 
 _FOLDER: Final = files("zubble_queue.stores") / "lua"
-_SHARED: Final = ("common", "eligible")
+_SHARED: Final = ("common", "questions", "rounds", "eligible")
 
 
 def names() -> tuple[str, ...]:

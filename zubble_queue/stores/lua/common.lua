@@ -239,39 +239,6 @@ local function let_batch_expire_when_done(batch)
   end
 end
 
--- The holder of a lease ends its attempt before its question was answered.
-local function withdraw_question(id, batch)
-  if redis.call('HGET', task_key(id), 'state') == 'awaiting_human' then
-    redis.call('ZREM', P .. 'questions', id)
-    move(id, batch, 'awaiting_human', 'running')
-  end
-end
-
--- A task goes on waiting for its answer without a worker.
-local function leave_waiting(id, batch, previous_end)
-  end_lease(id)
-  redis.call('HSET', task_key(id), 'previous_end', previous_end)
-  redis.call('HDEL', task_key(id), 'token')
-  changed(batch)
-  wake()
-end
-
--- An attempt whose worker still waits goes on; else the next one does, and nobody is charged for it. A worker that
--- did not renew in time finds its lease gone, and the checkpoint it made before it asked.
-local function take_answer(id, batch, answer)
-  local until_ = redis.call('ZSCORE', P .. 'leases', id)
-  redis.call('ZREM', P .. 'questions', id)
-  redis.call('HSET', task_key(id), 'answer', answer, 'answered', int(NOW), 'mark', int(NOW))
-  if until_ and tonumber(until_) >= NOW then
-    move(id, batch, 'awaiting_human', 'running')
-    return
-  elseif until_ then
-    end_lease(id)
-  end
-  move(id, batch, 'awaiting_human', 'queued')
-  put_in_waiting(id, batch)
-end
-
 -- The one way into `sealed`. `from` is the state before; `ending` is JSON without usage, which is the ledger's.
 local function seal(id, batch, from, outcome, ending)
   if from == 'running' or redis.call('ZSCORE', P .. 'leases', id) then
@@ -338,45 +305,4 @@ local function keep_memories(task_type, most, entries)
   redis.call('ZADD', memories, int(NOW), task_type)
   redis.call('ZREMRANGEBYSCORE', memories, '-inf', int(NOW - RECORD_TTL * 1000000))
   redis.call('EXPIRE', memories, RECORD_TTL)
-end
-
-local function archive(task, round)
-  local r = fields(task, 'ending', 'epoch', 'worker', 'claimed', 'sealed', 'usage:calls', 'usage:estimated_calls',
-    'usage:prompt_tokens', 'usage:completion_tokens', 'usage:cached_tokens', 'usage:reasoning_tokens',
-    'usage:spend_micro_usd')
-  local usage = {}
-  for i = 6, 12 do
-    usage[i - 5] = r[i] or '0'
-  end
-  redis.call('RPUSH', task .. ':rounds', cjson.encode({round = round, ending = r[1], attempts = r[2],
-    worker = r[3] or '', claimed = r[4] or '', sealed = r[5] or '', usage = usage}))
-end
-
--- Events of a round that ended without a trajectory are nowhere else, so they stay in front of the new ones.
-local function begin_events(task, ending)
-  if cjson.decode(ending).artifacts and cjson.decode(ending).artifacts.trajectory then
-    redis.call('DEL', task .. ':events')
-  end
-  if redis.call('EXISTS', task .. ':events') == 0 then
-    redis.call('HSET', task, 'dropped', redis.call('HGET', task, 'last_seq') or '0', 'live_bytes', 0)
-  end
-end
-
-local function begin_round(id, batch, round, after)
-  redis.call('HSET', task_key(id), 'round', int(round))
-  for _, suffix in ipairs({'', ':events', ':calls', ':journal', ':rounds'}) do
-    redis.call('PERSIST', task_key(id) .. suffix)
-  end
-  redis.call('HINCRBY', batch_key(batch), 'outcome:' .. after, -1)
-  move(id, batch, 'sealed', 'queued')
-  put_in_waiting(id, batch)
-end
-
--- A batch of which something is begun again is neither cancelled nor over.
-local function reopen(batch)
-  if batch_cancelled(batch) then
-    redis.call('HSET', batch_key(batch), 'state', 'open')
-  end
-  redis.call('PERSIST', batch_key(batch))
-  redis.call('PERSIST', batch_key(batch) .. ':tasks')
 end
