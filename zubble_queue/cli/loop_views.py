@@ -39,7 +39,11 @@ class Limits:
     each: LoopBudget
 
     def reached(self, record: LoopRecord) -> str | None:
-        """The limit that leaves no room for another iteration."""
+        """What leaves no room for another iteration; None where nothing does."""
+        if record.fruitless >= self.max_attempts:
+            return "stuck"
+        if len(record.counted) >= self.max_iterations:
+            return "limit:iterations"
         if self.max_tokens - record.tokens < SMALLEST_CALL_TOKENS:
             return "limit:tokens"
         if self.max_seconds - record.seconds < 1:

@@ -136,7 +136,7 @@ class _Loop:
         """Until something ends the loop; the record says what, and after each iteration how far it is."""
         await self._recover(place)
         while self._record.outcome is None:
-            self._record.outcome = self._limit() or await self._iterate(place)
+            self._record.outcome = self._order.limits.reached(self._record) or await self._iterate(place)
         self._files.save(self._record)
 
     async def _recover(self, place: Installation) -> None:
@@ -161,15 +161,6 @@ class _Loop:
             left = (view.lease_until or 0.0) - time.time()
             await asyncio.sleep(min(max(left, 0.1), 5.0))
         return view
-
-    def _limit(self) -> str | None:
-        """What ends the loop before another iteration; None where there may be one."""
-        record, limits = self._record, self._order.limits
-        if record.fruitless >= limits.max_attempts:
-            return "stuck"
-        if len(record.counted) >= limits.max_iterations:
-            return "limit:iterations"
-        return limits.reached(record)
 
     async def _iterate(self, place: Installation) -> str | None:
         record, order = self._record, self._order

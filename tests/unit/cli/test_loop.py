@@ -88,6 +88,21 @@ def test_another_iteration_is_begun_while_the_smallest_useful_one_fits(used, rea
     assert LIMITS.reached(record(**used)) == reached
 
 
+@pytest.mark.parametrize(("fruitless", "reached"), [(2, None), (3, "stuck"), (4, "stuck")])
+def test_iterations_in_a_row_without_progress_are_stuck(fruitless, reached):
+    going = record()
+    going.fruitless = fruitless
+    assert LIMITS.reached(going) == reached
+
+
+@pytest.mark.parametrize(("count", "reached"), [(8, None), (9, "limit:iterations"), (10, "limit:iterations")])
+def test_iterations_are_counted_but_for_those_that_were_interrupted(count, reached):
+    going = record()
+    (done,) = going.iterations
+    going.iterations = [done] * count + [done.model_copy(update={"interrupted": True})] * 5
+    assert LIMITS.reached(going) == reached
+
+
 def test_an_iteration_gets_what_is_left_of_the_loop_and_no_more_than_one_may_have():
     assert LIMITS.budget(record(tokens=600, spend=250_000, seconds=20)) == LoopBudget(
         max_iterations=20, max_tokens=400, max_wallclock_seconds=40, max_spend_usd=0.75
