@@ -116,12 +116,13 @@ def loop(
     """
     report = Report("loop", as_json=as_json)
     from zubble_queue.cli import defaults, looping
+    from zubble_queue.cli.loop_order import Order
     from zubble_queue.cli.loop_views import Limits
 
     settings = options.settings(context)
     each = _budget(max_steps, iteration_tokens, iteration_minutes, max_spend_usd)
     name = model or _only_model(settings)
-    order = looping.Order(
+    order = Order(
         defaults=defaults.task_defaults(
             batch="loop",
             model=name,
@@ -209,7 +210,7 @@ def _only_model(settings: Settings) -> str:
 
 
 def _signal(given: str | None, verify: str | None) -> str | None:
-    from zubble_queue.cli.looping import DONE
+    from zubble_queue.cli.loop_order import DONE
     from zubble_queue.errors import BadInput
 
     signal = given if given is not None or verify is not None else DONE

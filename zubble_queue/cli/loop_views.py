@@ -12,8 +12,8 @@ from zubble_queue.contracts.model import SMALLEST_CALL_TOKENS
 from zubble_queue.contracts.task import LoopBudget
 
 if TYPE_CHECKING:
+    from zubble_queue.cli.loop_order import Order
     from zubble_queue.cli.loop_record import Iteration, LoopRecord
-    from zubble_queue.cli.looping import Order
 
 _CODES: Final = {
     "verified": Exit.DONE,

@@ -4,73 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-from pydantic import ValidationError
+from typing import Any, Final
 
 from zubble_queue import registry
-from zubble_queue.artifacts import reference
 from zubble_queue.cli import loop_views, running, views
 from zubble_queue.cli.installation import Installation, installation
 from zubble_queue.cli.logs import log_to_stderr
+from zubble_queue.cli.loop_order import DONE, Order, parcel
 from zubble_queue.cli.loop_record import Iteration, LoopFiles, LoopRecord
-from zubble_queue.cli.loop_views import Limits
 from zubble_queue.cli.report import Exit, Report
 from zubble_queue.cli.tasks import events_of
-from zubble_queue.contracts import identity
 from zubble_queue.contracts.ending import Ending, Stop, Verdict
-from zubble_queue.contracts.envelope import ATTACHED, BlobRef, TaskEnvelope
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.journal import JournalEntry
-from zubble_queue.contracts.model import estimate_tokens
 from zubble_queue.contracts.record import BatchInfo, TaskState, TaskView
-from zubble_queue.contracts.submission import Parcel, TaskDefaults
-from zubble_queue.errors import BadInput, UnknownName
-from zubble_queue.formats.lines import Problems, sentences
-from zubble_queue.formats.task_line import Builder, TaskLine
+from zubble_queue.errors import UnknownName
 
-if TYPE_CHECKING:
-    from zubble_queue.contracts.model_config import ModelConfig
-    from zubble_queue.settings import Settings
-
-DONE: Final = "<done>"
-"""The claim to be done in the text protocol; `submit` is the same in JSON (C7)."""
 _ENDS: Final = {"cancelled": "cancelled", "infra": "infra", "stuck": "infra", "invalid": "invalid"}
 """Outcomes of a run that end the loop, and its own."""
 _NO_CHECK: Final = f"No --verify: {DONE} is accepted once {running.REPORT} is there; nothing judges the work."
-_TEXT: Final = frozenset({"text", "swe"})
 _SHOWN: Final = frozenset({"action", "command_finished", "context_reset", "signal", "verify_finished"})
-
-
-@dataclass(frozen=True)
-class Order:
-    """A loop as asked for on the command line."""
-
-    defaults: TaskDefaults
-    settings: Settings
-    endpoint: ModelConfig | None
-    task: str
-    verify: str | None
-    signal: str | None
-    """What claims completion; None where the check alone decides."""
-    plan: str
-    work: Path
-    limits: Limits
-    anew: bool
-    again: str
-    """The command that goes on with it."""
-
-    @property
-    def goal(self) -> str:
-        return identity.sha256(
-            identity.canonical_json([running.text_of(self.task), self.verify, self.signal])
-        )
-
-    @property
-    def attached(self) -> bool:
-        return self.defaults.sandbox.backend == ATTACHED
 
 
 async def loop(order: Order, report: Report) -> Exit:
@@ -89,7 +42,7 @@ async def loop(order: Order, report: Report) -> Exit:
 
 async def _go_on(order: Order, files: LoopFiles, going: _Loop, report: Report) -> None:
     """Nothing is made before all of it was seen to work."""
-    envelope = going.parcel(1).envelope
+    envelope = parcel(order, going.record, files.journal()).envelope
     if order.verify is None:
         report.note(_NO_CHECK)
     settings = await running.narrowed(envelope, order.defaults, order.settings, order.endpoint)
@@ -123,35 +76,35 @@ class _Loop:
     def __init__(
         self, order: Order, files: LoopFiles, record: LoopRecord, parts: Any, report: Report
     ) -> None:
-        self._order, self._files, self._record, self._report = order, files, record, report
-        self._parts, self._text = parts, running.text_of(order.task)
+        self._order, self._files, self.record, self._report = order, files, record, report
+        self._parts = parts
         self._folder = parts.Folder(order.work)
         self._seen = parts.Seen.of(record.seen)
 
     @property
     def is_new(self) -> bool:
-        return not self._record.iterations and self._record.running is None
+        return not self.record.iterations and self.record.running is None
 
     async def run(self, place: Installation) -> None:
         """Until something ends the loop; the record says what, and after each iteration how far it is."""
         await self._recover(place)
-        while self._record.outcome is None:
-            self._record.outcome = self._order.limits.reached(self._record) or await self._iterate(place)
-        self._files.save(self._record)
+        while self.record.outcome is None:
+            self.record.outcome = self._order.limits.reached(self.record) or await self._iterate(place)
+        self._files.save(self.record)
 
     async def _recover(self, place: Installation) -> None:
         """What became of an iteration that was running when the last process ended."""
-        if self._record.running is None:
+        if self.record.running is None:
             return
         try:
-            view = await self._ended(place, self._record.running)
+            view = await self._ended(place, self.record.running)
         except UnknownName:
-            self._record.running = None
+            self.record.running = None
             return
         if not self._order.attached:
             self._folder.read()
         outcome = await self._take_in(place, view)
-        self._record.outcome = None if outcome == "cancelled" else outcome
+        self.record.outcome = None if outcome == "cancelled" else outcome
 
     async def _ended(self, place: Installation, task_id: str) -> TaskView:
         """The sealed task; one that nobody works at is cancelled, as soon as its lease has run out."""
@@ -163,22 +116,22 @@ class _Loop:
         return view
 
     async def _iterate(self, place: Installation) -> str | None:
-        record, order = self._record, self._order
+        record, order = self.record, self._order
         number = len(record.iterations) + 1
         snapshot = None if order.attached else self._begin(number)
-        parcel = self.parcel(number, snapshot)
-        record.running = parcel.envelope.task_id
+        given = parcel(order, record, self._files.journal(), snapshot)
+        record.running = given.envelope.task_id
         self._files.save(record)
         of = f"{len(record.counted) + 1} of {order.limits.max_iterations}"
-        self._report.note(f"Iteration {of}, task {parcel.envelope.task_id}")
+        self._report.note(f"Iteration {of}, task {given.envelope.task_id}")
         info = BatchInfo(
             name=record.name,
-            model=parcel.envelope.model,
+            model=given.envelope.model,
             source="zubble loop",
             max_spend_usd=order.limits.max_spend_usd,
             on_ceiling="seal",
         )
-        return await self._take_in(place, await running.to_its_end(place, info, parcel, self._hear))
+        return await self._take_in(place, await running.to_its_end(place, info, given, self._hear))
 
     def _begin(self, number: int) -> bytes:
         """The folder as the next iteration finds it."""
@@ -194,7 +147,7 @@ class _Loop:
 
     async def _take_in(self, place: Installation, view: TaskView) -> str | None:
         """What an iteration left and what that is worth; returns how the loop ended, if it has."""
-        record, ending = self._record, view.ending or Ending(stop=Stop.INFRA)
+        record, ending = self.record, view.ending or Ending(stop=Stop.INFRA)
         events = [event async for event in events_of(place, view, 0)]
         tried = await _trials(place, view, events)
         tree = await self._left(place, ending)
@@ -241,49 +194,6 @@ class _Loop:
         if ending.verdict is not Verdict.PASSED or signal is None:
             return ending.verdict is Verdict.PASSED
         return ending.stop is Stop.SUBMITTED and (signal == DONE or self._parts.claims(said, signal))
-
-    def parcel(self, number: int, snapshot: bytes | None = None) -> Parcel:
-        """The task of one iteration. Raises BadInput."""
-        order, problems = self._order, Problems(Path("--task"))
-        budget = order.limits.budget(self._record)
-        whole = self._text if len(self._text) > 500 else ""
-        values: dict[str, Any] = {
-            "id": "loop",
-            "description": self._text[:500],
-            "instructions": "\n\n".join(filter(None, (whole, self._brief()))),
-            "preflight": "once" if number == 1 and order.signal is None else "off",
-            "repeats": number,
-            **running.done_when(order.verify),
-        }
-        try:
-            task = TaskLine.model_validate(values)
-        except ValidationError as invalid:
-            raise BadInput(sentences(invalid)) from invalid
-        defaults = replace(order.defaults, batch=self._record.name, budget=budget)
-        parcels = Builder(defaults, problems).add(1, task)
-        problems.raise_any()
-        return parcels[-1] if snapshot is None else _with_tree(parcels[-1], snapshot)
-
-    def _brief(self) -> str:
-        order, record = self._order, self._record
-        about = self._parts.Brief(
-            number=len(record.counted) + 1,
-            of=order.limits.max_iterations,
-            plan=order.plan,
-            signal=None if order.signal == DONE else order.signal,
-            text_replies=order.defaults.protocol in _TEXT,
-            last_report=record.iterations[-1].report if record.iterations else "",
-        )
-        room = TaskLine.model_fields["context_budget_tokens"].default - estimate_tokens(self._text)
-        fitting = replace(about, room_tokens=min(about.room_tokens, max(room // 2, 0)))
-        brief: str = self._parts.brief(fitting, self._files.journal())
-        return brief
-
-
-def _with_tree(parcel: Parcel, snapshot: bytes) -> Parcel:
-    blob = BlobRef(ref=reference(snapshot), size=len(snapshot))
-    values = {**parcel.envelope.model_dump(), "work_tree": blob}
-    return Parcel(TaskEnvelope.model_validate(values), {**parcel.blobs, blob.ref: snapshot})
 
 
 async def _trials(place: Installation, view: TaskView, events: list[Event]) -> list[JournalEntry]:
