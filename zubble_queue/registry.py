@@ -18,7 +18,6 @@ _EXTRAS: Final = {
     "aiohttp": "kubernetes",
     "docker": "docker",
     "flower": "flower",
-    "litellm": "litellm",
     "kubernetes": "kubernetes",
     "opentelemetry": "otel",
 }

@@ -12,14 +12,16 @@ from zubble_queue.contracts import identity
 from zubble_queue.contracts.decisions import Decisions
 from zubble_queue.contracts.envelope import TaskEnvelope
 from zubble_queue.contracts.event import Event
+from zubble_queue.contracts.model import Model
 from zubble_queue.contracts.model_config import ModelConfig, PriceTable
 from zubble_queue.contracts.question import Human
 from zubble_queue.contracts.sandbox import SandboxSpec
 from zubble_queue.contracts.task import LoopBudget, TaskInput
-from zubble_queue.testing import MemoryBooks, Script, ScriptedModel
+from zubble_queue.testing import MemoryBooks, MockEndpoint, Script, ScriptedModel
 from zubble_sandbox.local import LocalProvider
 from zubble_worker.check import SandboxChecker
 from zubble_worker.loop import AgentLoop
+from zubble_worker.models.openai import OpenAIModel
 from zubble_worker.stopping import Stopped
 from zubble_worker.transcript import Job, Transcript
 
@@ -102,6 +104,7 @@ async def drive() -> AsyncIterator[Drive]:
         human: Human | None = None,
         books: MemoryBooks | None = None,
         past: Sequence[Event] = (),
+        endpoint: MockEndpoint | None = None,
         **fields: Any,
     ) -> Run:
         task = envelope(**fields)
@@ -115,7 +118,12 @@ async def drive() -> AsyncIterator[Drive]:
             usual.insert(0, {"when": {"contains": "context was cleared"}, "turns": fresh})
         if opinion is not None:  # the answer to whoever asks whether a reply is stuck
             usual.insert(0, {"when": {"last_contains": "Is it stuck?"}, "turns": [opinion]})
-        model = _Listening(Script.model_validate({"rules": [*rules, *usual]}), config)
+        script = Script.model_validate({"rules": [*rules, *usual]})
+        listening = _Listening(script, config)
+        model: Model = listening
+        if endpoint is not None:  # over HTTP in place of the test's own process
+            endpoint.script = script
+            model = OpenAIModel(config.model_copy(update={"base_url": endpoint.url, "model": "m"}))
         loop = AgentLoop(
             transcript,
             model=model,
@@ -126,9 +134,12 @@ async def drive() -> AsyncIterator[Drive]:
             decisions=decisions,
             human=human,
         )
-        stopped = await loop.run()
+        try:
+            stopped = await loop.run()
+        finally:
+            await model.aclose()
         files = [info.path for info in await sandbox.list()]
-        return Run(stopped, books, transcript, model.prompts, model.questions, files)
+        return Run(stopped, books, transcript, listening.prompts, listening.questions, files)
 
     yield run
     for sandbox in opened:

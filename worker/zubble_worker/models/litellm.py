@@ -13,7 +13,7 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from zubble_queue.errors import ModelUnavailable, OperatorError
+from zubble_queue.errors import MissingExtra, ModelUnavailable, OperatorError
 from zubble_worker.models import chunk, pricing
 from zubble_worker.models.failure import TryFailed, html_failure, http_failure, presentable
 from zubble_worker.models.keys import checked_key, read_key
@@ -65,6 +65,7 @@ class LitellmModel:
     Raises:
         NoKey: The key cannot be a header.
         OperatorError: The price is unknown, or the table names no model.
+        MissingExtra: LiteLLM is not installed.
     """
 
     def __init__(self, config: ModelConfig, *, name: str, api_key: str | None = None) -> None:
@@ -210,7 +211,10 @@ def _quiet_litellm() -> Any:
         os.environ.setdefault(name, value)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import litellm  # noqa: PLC0415
+        try:
+            import litellm  # noqa: PLC0415
+        except ModuleNotFoundError as missing:
+            raise MissingExtra("The model backend 'litellm'", "litellm") from missing
 
         for name, value in _SWITCHES.items():
             setattr(litellm, name, value)
