@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Self
 
@@ -112,8 +112,7 @@ class Cgroups:
         reasons: list[str] = []
         for places in candidates:
             try:
-                cgroups = cls.at(places)
-                cgroups.try_out()
+                cgroups = cls.at(places).tried_out()
             except (OSError, NoLimits) as error:
                 reasons.append(_said(error))
             else:
@@ -181,6 +180,16 @@ class Cgroups:
                 with contextlib.suppress(OSError):
                     if time.time() - folder.stat().st_ctime > STALE_SECONDS:
                         folder.rmdir()
+
+    def tried_out(self) -> Self:
+        """As it is, or without the processor, whose groups take no real-time process. Raises as `try_out`."""
+        try:
+            self.try_out()
+        except (OSError, NoLimits):
+            if self.cpu is None:
+                raise
+            return replace(self, cpu=None).tried_out()
+        return self
 
     def try_out(self) -> None:
         """Let a program run into both limits. Raises OSError, or NoLimits when one did not hold."""

@@ -12,7 +12,7 @@ import pytest
 
 from zubble_queue.contracts.sandbox import MIB
 from zubble_sandbox import box, commands, groups
-from zubble_sandbox.cgroups import Cgroups, Limits, NoLimits
+from zubble_sandbox.cgroups import Cgroups, Limits, NoLimits, Place
 from zubble_sandbox.records import new_token
 
 
@@ -114,6 +114,15 @@ def test_processor_time_that_cannot_be_limited_is_refused(cgroups):
     without = Cgroups(memory=cgroups.memory, pids=cgroups.pids, cpu=None, kill=None)
     with pytest.raises(OSError, match="processor time"):
         without.make(new_token(), Limits(64 * MIB, 16, cpus=1.0))
+
+
+def test_where_the_processor_cannot_be_shared_out_memory_and_processes_are_limited_still(cgroups, tmp_path):
+    """As for a real-time process, which no group of the processor takes."""
+    broken = Cgroups(cgroups.memory, cgroups.pids, Place(1, frozenset({"cpu"}), tmp_path), cgroups.kill)
+    with pytest.raises(OSError):
+        broken.try_out()
+    working = broken.tried_out()
+    assert working == Cgroups(cgroups.memory, cgroups.pids, None, cgroups.kill)
 
 
 @pytest.mark.parametrize(
