@@ -105,6 +105,10 @@ class Dropped(Exception):
     """The message announced nothing that is ours to finish: a double, a handover, a cancelled task."""
 
 
+class Doubled(Dropped):
+    """It came twice, and whoever took the first one is at work: what Flower shows is that one's to say."""
+
+
 class CeleryPublisher:
     """Announces attempts: the feeder's way to Celery."""
 
@@ -171,6 +175,8 @@ class Consumer:
         def attempt(task: Any, header: dict[str, Any]) -> str:
             try:
                 return body(Header.model_validate(header))
+            except Doubled as doubled:
+                raise Ignore(str(doubled)) from None
             except Dropped as dropped:
                 self._show_revoked(task.request.id)
                 raise Ignore(str(dropped)) from None

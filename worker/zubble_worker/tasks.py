@@ -9,7 +9,7 @@ import structlog
 
 from zubble_queue.contracts.ending import Ending, Stop
 from zubble_queue.contracts.envelope import Header
-from zubble_worker.app import Dropped
+from zubble_worker.app import Doubled, Dropped
 from zubble_worker.service import Service
 
 _log = structlog.get_logger(__name__)
@@ -36,7 +36,7 @@ class Body:
         if done.how == "parked":
             return done.cause
         if done.ending is None:
-            raise Dropped(done.cause or done.how)
+            raise (Doubled if done.cause == "doubled" else Dropped)(done.cause or done.how)
         return shown(done.ending)
 
 

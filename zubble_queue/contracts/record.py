@@ -267,7 +267,7 @@ class Unreadable:
 class Refused:
     """A message that must be dropped."""
 
-    reason: Literal["unknown", "sealed", "cancelled", "leased", "stale", "paused", "version"]
+    reason: Literal["unknown", "sealed", "cancelled", "leased", "doubled", "stale", "paused", "version"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,8 @@ class Leasing(Reading):
         """
         lease_id = lease_id or secrets.token_hex(16)
         answer = await self._run(
-            "claim", header.task_id, header.attempt, header.round, ENVELOPE_VERSION, worker_id, lease_id
+            *("claim", header.task_id, header.attempt, header.round, ENVELOPE_VERSION, worker_id, lease_id),
+            header.push,
         )
         if answer[0] != "granted":
             return Refused(answer[0])

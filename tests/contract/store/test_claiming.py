@@ -28,12 +28,14 @@ async def test_a_claimed_task_runs_on_its_worker_and_its_batch_says_so(world):
     assert await world.store.announced() == 0
 
 
-async def test_a_second_message_for_a_leased_task_is_refused(world):
+async def test_a_second_message_for_a_leased_task_is_refused_and_the_same_one_twice_is_a_double(world):
     await world.submit("a")
     header = await world.announce_one()
     await world.claim(header)
 
-    assert await world.store.claim(header, worker_id="w2") == Refused("leased")
+    again = header.model_copy(update={"push": header.push + 1})
+    assert await world.store.claim(again, worker_id="w2") == Refused("leased")
+    assert await world.store.claim(header, worker_id="w2") == Refused("doubled")
 
 
 async def test_the_same_lease_id_may_ask_again_after_a_lost_answer(world):

@@ -108,3 +108,40 @@ async def test_a_doubled_message_is_dropped_and_never_shows_a_wrong_state(instal
     await publisher.aclose()
     assert (await zubble.store.task(task.task_id)).attempt == view.attempt == 1
     assert len(zubble.endpoint.calls) == 3
+
+
+@pytest.mark.slow
+async def test_a_message_that_comes_twice_while_it_is_worked_on_goes_on_being_shown_as_started(
+    install, listening
+):
+    slow = {"text": MAKE, "token_seconds": 0.1}
+    zubble = await install({"good": [PLAN, slow, SUBMIT]})
+    flower = listening(make_app(zubble.settings()))
+    task = zubble.task("good")
+    zubble.start_worker()
+    await zubble.submit(task)
+
+    async def works() -> bool:
+        return len(zubble.endpoint.calls) == 2
+
+    await wait_until(works, "it waits for its second reply")
+    publisher = CeleryPublisher(zubble.settings())
+    header = task.header(epoch=1).model_copy(update={"push": 1})
+
+    await publisher.publish([header])
+
+    async def is_dropped() -> bool:
+        return '"reason": "doubled"' in zubble.log()
+
+    await wait_until(is_dropped, "the double is dropped", evidence=zubble.log)
+    seen = {shown.state for shown in flower.tasks().values()}
+    await zubble.sealed("good")
+
+    async def has_ended() -> bool:
+        seen.update(shown.state for shown in flower.tasks().values())
+        return flower.tasks()[header.message_id].state == "SUCCESS"
+
+    await wait_until(has_ended, "its end is shown")
+    await publisher.aclose()
+    assert seen == {"STARTED", "SUCCESS"}
+    assert len(flower.tasks()) == 1

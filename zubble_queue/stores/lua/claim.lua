@@ -1,11 +1,13 @@
 #!lua
--- id, attempt, round, newest version, worker, lease id
+-- id, attempt, round, newest version, worker, lease id, push
 -- -> {'granted', the record, most retries, microseconds it waited} | {reason}
 local id, attempt, worker = arg(1), number(2), arg(5)
 local key = task_key(id)
-local record = fields(key, 'state', 'epoch', 'round', 'version', 'token', 'cancel', 'batch', 'outcome', 'model')
+local record = fields(key, 'state', 'epoch', 'round', 'version', 'token', 'cancel', 'batch', 'outcome', 'model',
+  'taken')
 local state, epoch, batch = record[1], tonumber(record[2]), record[7]
 local token = int(attempt) .. ':' .. arg(6)
+local at_work = state == 'running' or state == 'awaiting_human'
 
 local function refusal()
   if not state then
@@ -16,6 +18,8 @@ local function refusal()
     return record[8] == 'cancelled' and 'cancelled' or 'sealed'
   elseif record[6] == '1' or batch_cancelled(batch) then
     return 'cancelled'
+  elseif at_work and attempt == epoch and record[10] == arg(7) then
+    return 'doubled'
   elseif state == 'running' then
     return 'leased'
   elseif attempt ~= epoch + 1 or arg(3) ~= record[3] then
@@ -34,7 +38,7 @@ local function put_back()
 end
 
 local function grant()
-  redis.call('HSET', key, 'epoch', int(attempt), 'token', token, 'worker', worker, 'push', 0)
+  redis.call('HSET', key, 'epoch', int(attempt), 'token', token, 'worker', worker, 'push', 0, 'taken', arg(7))
   redis.call('HSETNX', key, 'claimed', int(NOW))
   local since = fields(key, 'waits', 'created')
   redis.call('HSET', key, 'waited', int(math.max(0, NOW - tonumber(since[1] or since[2]))))
