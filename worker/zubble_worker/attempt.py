@@ -84,7 +84,7 @@ class Attempt:
         except LeaseLost:
             raise
         except AwaitingHuman:
-            return await self._exits.park()
+            return await self._exits.wait_for_answer()
         except CeilingReached as reached:
             return await self._exits.give_back(str(reached))
         except Exception as error:  # noqa: BLE001 - the attempt's edge: every failure has an owner and an end

@@ -1,7 +1,7 @@
 """The ways out of an attempt; whatever stopped it, what the agent changed is kept first.
 
 sealed      the ending is written                        released  given back to the queue, by cause
-dropped     the lease was lost; nothing more is written  parked    given up until a person has answered
+dropped     the lease was lost; nothing more is written  waiting   given up until a person has answered
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Done:
     """How an attempt was left."""
 
     how: str
-    """sealed, released, parked or dropped."""
+    """sealed, released, waiting or dropped."""
     ending: Ending | None = None
     cause: str = ""
 
@@ -81,12 +81,12 @@ class Exits:
         await patiently(lambda: self._store.release(self._case.claim.lease, cause=cause))
         return Done("released", cause=cause)
 
-    async def park(self) -> Done:
+    async def wait_for_answer(self) -> Done:
         """Give slot and sandbox up while a person is asked; the checkpoint is from before the question."""
         await patiently(lambda: self._store.release(self._case.claim.lease, cause="awaiting_human"))
         spent, step = self._case.books.usage.spend_micro_usd / MICRO, self._case.transcript.step
-        _log.info("parked", action="task_parked", task_id=self._case.envelope.task_id)
-        return Done("parked", cause=f"awaiting_human ${spent:.4f} {step}-it")
+        _log.info("waits for a person", action="task_waits", task_id=self._case.envelope.task_id)
+        return Done("waiting", cause=f"awaiting_human ${spent:.4f} {step}-it")
 
     async def _postpone(self, cause: str, *, unforeseen: bool = False) -> Done:
         """Give back for later; the store seals what has failed too often."""

@@ -1,4 +1,4 @@
-"""A person behind the store: the task is parked as `awaiting_human` until somebody answers."""
+"""A person behind the store: the task waits as `awaiting_human` until somebody answers."""
 
 from __future__ import annotations
 

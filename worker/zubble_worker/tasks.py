@@ -33,7 +33,7 @@ class Body:
         except Exception as error:  # noqa: BLE001 - the worker's edge: logged whole, shown scrubbed
             _log.exception("attempt failed unexpectedly", action="attempt_failed", task_id=header.task_id)
             raise AttemptFailed(f"infra: {type(error).__name__}") from None
-        if done.how == "parked":
+        if done.how == "waiting":
             return done.cause
         if done.ending is None:
             raise (Doubled if done.cause == "doubled" else Dropped)(done.cause or done.how)

@@ -164,7 +164,7 @@ async def _attempts(place: Installation, settings: Settings, parcel: Parcel) -> 
             await _until_answered(place, view.task_id)
             continue
         done = await once(settings, parcel.envelope.header(epoch=view.attempt + 1, round_=view.round))
-        if done.how not in {"released", "parked"}:
+        if done.how not in {"released", "waiting"}:
             return
         given_back, cause = given_back + (done.how == "released"), done.cause
     raise InfraError(
