@@ -23,7 +23,8 @@ class Pod:
     began: float
     ready: bool = False
     gone: bool = False
-    running: set[Run] = field(default_factory=set)
+    running: dict[Run, None] = field(default_factory=dict)
+    """In order, so that the same day is the same each time."""
     place: int = -1
     """In the list of those with a free slot; -1: in none."""
 
@@ -84,7 +85,7 @@ class Pool:
 
     def __init__(self, slots: int, handover_seconds: float, drain_seconds: float, seed: int) -> None:
         self.slots, self._handover, self._drain = slots, handover_seconds, drain_seconds
-        self.pods: set[Pod] = set()
+        self.pods: dict[Pod, None] = {}
         self.totals = Totals()
         self._free: list[Pod] = []
         self._lots: deque[Lot] = deque()
@@ -137,7 +138,7 @@ class Pool:
             pod = self._free[self._dice.randrange(len(self._free))]
             since, length = lot.waiting.popleft()
             run = Run(pod, lot, now, now + length)
-            pod.running.add(run)
+            pod.running[run] = None
             lot.running += 1
             if not lot.held_by_owner:
                 self.totals.waits.append(now - since)
@@ -165,11 +166,11 @@ class Pool:
 
     def _evict(self, pod: Pod, now: float) -> None:
         """What ends within the drain ends here; the rest is saved and goes first elsewhere."""
-        self.pods.remove(pod)
+        del self.pods[pod]
         pod.gone = True
         if pod.place >= 0:
             self._withdraw(pod)
-        staying = {run for run in pod.running if run.ends > now + self._drain}
+        staying = [run for run in pod.running if run.ends > now + self._drain]
         last = self._drain if staying else max((run.ends - now for run in pod.running), default=0.0)
         for run in staying:
             done = now + self._drain - run.began
@@ -182,7 +183,7 @@ class Pool:
         self.totals.pod_seconds += now + last - pod.began
 
     def _leave(self, run: Run, now: float) -> None:
-        run.pod.running.remove(run)
+        del run.pod.running[run]
         run.lot.running -= 1
         self.totals.busy_seconds += now - run.began
         if run.pod.place < 0 and not run.pod.gone:

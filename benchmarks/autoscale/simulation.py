@@ -139,7 +139,7 @@ class Simulation:
         missing = wanted - len(self._pool.pods)
         for _ in range(missing):
             pod = Pod(now)
-            self._pool.pods.add(pod)
+            self._pool.pods[pod] = None
             self._at(now + self._world.start_seconds, lambda _now, pod=pod: self._ready(pod))
         if missing < 0:
             self._pool.delete(-missing, now, told_apart=self._rule.told_apart)

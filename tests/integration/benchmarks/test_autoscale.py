@@ -95,6 +95,7 @@ def test_every_second_of_a_slot_is_accounted_for():
 
     assert (result["tasks"], result["tasks_left"]) == (sum(len(batch.lengths) for batch in given), 0)
     assert result["handed_over"] > 0
+    assert result == day(BLIND, *given, window_seconds=30).result()
     worked = sum(sum(batch.lengths) for batch in given) + totals.repeated_seconds
     assert totals.busy_seconds == pytest.approx(worked)
 
