@@ -132,11 +132,26 @@ def test_a_backend_that_is_not_used_is_shown_with_what_it_would_need(folder, mon
         "does not answer (No such file or directory): start it, or say where"
         in found["sandbox docker"]["todo"]
     )
-    assert (
-        "Install the package bubblewrap (0.8 or newer)"
-        in found["sandbox bubblewrap"]["todo"]
-    )
+    assert "Install the package bubblewrap (0.8 or newer)" in found["sandbox bubblewrap"]["todo"]
     assert found["sandbox pod"]["todo"].startswith("To use it, add it to worker.sandboxes")
+
+
+def test_a_cluster_without_credentials_is_infrastructure(folder, monkeypatch, capsys):
+    monkeypatch.setenv("KUBECONFIG", str(folder / "none"))
+
+    code, said = shown(capsys, "doctor", "--cluster", "--namespace", "zubble")
+
+    assert (code, said["exit_code"], said["namespace"]) == (3, 3, "zubble")
+    assert findings(said)["cluster"]["todo"].startswith("No cluster can be reached")
+
+
+def test_options_of_a_cluster_go_with_a_cluster(folder, capsys):
+    code, said = shown(capsys, "doctor", "--namespace", "zubble")
+
+    assert (code, said["problems"]) == (
+        2,
+        ["--namespace, --kubeconfig and --context go together with --cluster."],
+    )
 
 
 def test_a_misspelled_variable_is_a_warning(folder, monkeypatch, capsys):
