@@ -59,6 +59,8 @@ class Questions:
         """Whether a person approves of something."""
         if self._human is None:
             return unattended(text)
+        if len(text) > QUESTION_CHARS:
+            return Deny(f"it has more than the {QUESTION_CHARS:,} characters that a person is shown")
         said = await self._put(self._human, cause, subject, text, _BY_DEADLINE)
         if said.allowed:
             return Allow()

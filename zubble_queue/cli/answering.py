@@ -51,6 +51,8 @@ def _goes_on(view: TaskView, report: Report) -> Exit:
 def _check(text: str, name: str, *, least: int = 0) -> None:
     if not least <= len(text.strip()) or len(text) > ANSWER_CHARS:
         raise BadInput([f"{name} must have {least} to {ANSWER_CHARS:,} characters."])
+    if text != text.encode("utf-8", "replace").decode():
+        raise BadInput([f"{name} must be text in UTF-8."])
 
 
 def lines(view: TaskView) -> Iterator[str]:

@@ -6,7 +6,8 @@ from typing import Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-QUESTION_CHARS: Final = 4_000
+QUESTION_CHARS: Final = 8_000
+"""A longer question of an agent is cut; what is too long to be shown whole is not approved."""
 ANSWER_CHARS: Final = 4_000
 NOBODY: Final = "No human is available. Decide yourself, or report."
 """What the agent hears where nobody answers and the task says nothing else (C18)."""

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from zubble_queue.cli import answering, terminal, views
+from zubble_queue.cli import answering, main, terminal, views
 from zubble_queue.cli.defaults import asking
 from zubble_queue.contracts.question import Answer, Asked, AskRequest, Question
 from zubble_queue.contracts.record import TaskState
@@ -101,6 +101,20 @@ async def test_lines_of_a_file_are_read_as_well(tmp_path):
 def test_who_says_nothing_is_attended_at_a_terminal_alone():
     assert terminal.is_attended(None) is False
     assert (terminal.is_attended(True), terminal.is_attended(False)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (("answer", "one", " "), "TEXT must have 1 to 4,000 characters."),
+        (("answer", "one", "x" * 4_001), "TEXT must have 1 to 4,000 characters."),
+        (("answer", "one", "\udcff"), "TEXT must be text in UTF-8."),
+        (("deny", "one", "--reason", "x" * 4_001), "--reason must have 0 to 4,000 characters."),
+    ],
+)
+def test_an_answer_that_is_none_is_refused_before_anything_is_looked_up(words, problem, capsys):
+    assert main(["task", *words]) == 2
+    assert capsys.readouterr().err.strip() == problem
 
 
 def test_people_are_asked_where_it_is_said():

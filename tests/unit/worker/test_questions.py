@@ -161,6 +161,16 @@ async def test_what_is_denied_is_not_run_and_the_model_hears_why(drive, answer, 
     assert f"This command was not run: {reason}" in run.prompts[2]
 
 
+async def test_a_command_that_is_too_long_to_be_shown_whole_is_not_approved(drive):
+    hidden = say("run", command=f"echo {' ' * 8_000} > done.txt", plan_step_id=1)
+    person = Person(Answer.approved())
+    run = await drive(PLAN, hidden, GIVE_UP, human=person, decisions=Careful(), ask=ATTENDED)
+
+    assert person.questions == []
+    assert "8,000 characters that a person is shown" in run.prompts[2]
+    assert "done.txt" not in run.files
+
+
 @pytest.mark.parametrize("answer", [Answer.approved(), Answer.denied("no")])
 async def test_a_command_parked_for_approval_is_run_or_not_by_the_next_attempt(drive, answer):
     run = await taken_up(
