@@ -26,6 +26,7 @@ from zubble_worker.deciding import Deciding, Policy
 from zubble_worker.executing import Executor
 from zubble_worker.measures import clear, enforce, note
 from zubble_worker.observers.actions.facts import Call
+from zubble_worker.observers.repetition import WARNING
 from zubble_worker.permission import Permission
 from zubble_worker.protocols.base import Action, NotUnderstood
 from zubble_worker.questions import Questions
@@ -225,7 +226,8 @@ class AgentLoop:
         await note(judgement, self._record)
         enforce(judgement)
         notes = filter(None, (judgement.note, self._talk.warning, *self._caller.nudges))
-        whole = "\n\n".join([*(f"[harness] {due}" for due in notes), text])
+        ordered = sorted(notes, key=lambda due: due != WARNING)  # it is the strongest
+        whole = "\n\n".join([*(f"[harness] {due}" for due in ordered), text])
         self._caller.nudges.clear()
         await self._record("observation", step=self._talk.step, text=whole)
         await self._books.step_done(self._sandbox)

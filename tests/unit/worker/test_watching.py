@@ -63,6 +63,18 @@ async def test_what_is_due_is_told_in_one_note_before_the_result(drive):
     assert told.index("have brought no success") < told.rindex("exit code 1")
 
 
+async def test_the_warning_to_stop_comes_before_what_the_actions_deserve(drive):
+    failing = [say("run", command=f"false {number}") for number in range(2)]
+    stuttering = say("run", command="false 3", reasoning="truncated " * 1_200)
+    run = await drive(PLAN, *failing, stuttering, GIVE_UP, opinion="false", budget=MANY)
+
+    (told,) = [data["text"] for data in run.books.of_type("observation") if "STOP!" in data["text"]]
+    assert told.startswith(
+        "[harness] STOP! Restart with fresh context or you will be terminated.\n\n[harness]"
+    )
+    assert told.count("[harness]") == 3, "the failures and the repetition follow, in one message"
+
+
 async def test_a_guard_ends_the_run_as_blocked_with_its_evidence(drive):
     run = await drive(say("run", command="ls"), guards=("tool-cycle",))
 
