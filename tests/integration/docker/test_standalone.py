@@ -54,17 +54,30 @@ def broken(docker_engine, monkeypatch):
 
 
 @pytest.fixture
-def url():
+def serve():
+    """Serves scripts, each by an endpoint of its own."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
-    mock = MockEndpoint(Script.model_validate({"rules": [{"turns": TURNS}]}))
-    asyncio.run_coroutine_threadsafe(mock.start(), loop).result(10)
-    yield mock.url
-    asyncio.run_coroutine_threadsafe(mock.stop(), loop).result(10)
+    mocks = []
+
+    def start(*rules):
+        mock = MockEndpoint(Script.model_validate({"rules": rules}))
+        asyncio.run_coroutine_threadsafe(mock.start(), loop).result(10)
+        mocks.append(mock)
+        return mock.url
+
+    yield start
+    for mock in mocks:
+        asyncio.run_coroutine_threadsafe(mock.stop(), loop).result(10)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.close()
+
+
+@pytest.fixture
+def url(serve):
+    return serve({"turns": TURNS})
 
 
 def test_a_container_is_repaired_in_place_with_a_report_and_verified_there(broken, url):
@@ -93,6 +106,27 @@ def test_naming_a_container_on_the_command_line_is_enough_to_work_in_it(broken, 
     shown = json.loads(_zubble(tmp_path, "task", "show", task, "--json"))
     assert shown["envelope"]["verify"]["location"] == "environment"
     assert _zubble(tmp_path, "task", "report", task) == "The port was wrong.\n"
+
+
+def test_a_loop_repairs_a_container_that_keeps_what_each_iteration_did(broken, serve, tmp_path):
+    looked = [
+        structured_reply("run", command="cat /etc/app.conf > seen; echo '- [x] look' > PLAN.md"),
+        structured_reply("report", report="the port is 0"),
+    ]
+    repaired = [
+        structured_reply("run", command="test -s seen && echo port=80 > /etc/app.conf"),
+        structured_reply("submit", report="repaired"),
+    ]
+    rules = (("iteration 1 of", looked), ("iteration 2 of", repaired))
+    url = serve(*({"when": {"contains": words}, "turns": turns} for words, turns in rules))
+    line = ("loop", "--endpoint", url, "--model", "m", "--task", "The app does not listen.", "--json")
+    place = ("--env", "docker", "--env-container", broken, "--verify", "grep -qx port=80 /etc/app.conf")
+
+    said = json.loads(_zubble(tmp_path, *line, *place))
+
+    assert [each["outcome"] for each in said["iterations"]] == ["failed", "verified"]
+    assert said["iterations"][0]["progress"] == ["tree", "plan"]
+    assert [path.name for path in (tmp_path / "work").iterdir()] == [".zubble"], "nothing is copied"
 
 
 def _zubble(folder, *words):
