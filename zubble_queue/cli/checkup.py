@@ -239,7 +239,7 @@ def _models(models: Mapping[str, ModelConfig]) -> Iterator[Finding]:
         yield Finding("models", "failed", "none is defined", "Add a [models.NAME] table to zubble.toml.")
     problems, keyless = unpriced(models, models), dict(key_problems(models))
     for name, config in sorted(models.items()):
-        found = f"{config.backend} at {config.base_url or config.script}"
+        found = f"{config.backend} at {config.place}"
         if name in keyless and len(keyless) < len(models):
             yield Finding(f"model {name}", "warning", f"{found}, not offered here", keyless[name])
             continue
@@ -248,4 +248,6 @@ def _models(models: Mapping[str, ModelConfig]) -> Iterator[Finding]:
 
 
 def _silence(config: ModelConfig) -> str:
+    if config.cli and shutil.which(config.cli.command[0]) is None:
+        return f"the program {config.cli.command[0]} is not on this machine's PATH."
     return endpoint_problem(config.base_url) if config.base_url else ""

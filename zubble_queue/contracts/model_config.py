@@ -194,6 +194,11 @@ class ModelConfig(BaseModel):
         except ValueError:
             return host == "localhost" or host.endswith(".localhost")
 
+    @property
+    def place(self) -> str:
+        """Where it is, in words for people."""
+        return self.base_url or self.script or (self.cli.command[0] if self.cli else "its provider")
+
     def public_hash(self) -> str:
         """64 hex digits over what decides the answers and the price; nothing about the key or its place."""
         return identity.sha256(identity.canonical_json(self.model_dump(mode="json", include=set(_IDENTITY))))

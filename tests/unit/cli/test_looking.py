@@ -87,6 +87,20 @@ def test_a_worker_machine_is_told_about_models_keys_prices_and_endpoints(folder,
     assert verdicts == {"keyless": "warning", "priceless": "failed", "silent": "failed"}
 
 
+def test_a_worker_machine_is_told_which_program_it_lacks(folder, capsys):
+    (folder / "zubble.toml").write_text(
+        '[models.absent]\nbackend = "cli"\nprice = "free"\ncli = {command = ["no-such-program"]}\n'
+        '[models.there]\nbackend = "cli"\nprice = "free"\ncli = {command = ["sh"]}\n'
+    )
+
+    _, said = shown(capsys, "doctor")
+
+    found = findings(said)
+    assert found["model absent"]["detail"] == "cli at no-such-program"
+    assert found["model absent"]["todo"] == "the program no-such-program is not on this machine's PATH."
+    assert found["model there"]["verdict"] == "ok"
+
+
 def test_a_worker_machine_without_any_key_is_told_that_no_worker_starts(folder, capsys):
     (folder / "zubble.toml").write_text(
         '[models.keyless]\nbase_url = "http://127.0.0.1:1/v1"\napi_key_env = "NO_SUCH_KEY"\nprice = "free"\n'
