@@ -63,9 +63,7 @@ def tell(findings: Sequence[Finding], report: Report, **values: str) -> Exit:
         code = Exit.INFRASTRUCTURE
     elif "failed" in verdicts:
         code = Exit.BAD_INPUT
-    report.result(
-        {**values, "exit_code": int(code), "findings": [asdict(finding) for finding in findings]}
-    )
+    report.result({**values, "exit_code": int(code), "findings": [asdict(finding) for finding in findings]})
     return code
 
 
