@@ -43,6 +43,15 @@ async def test_a_thrash_is_told_and_then_stopped_with_its_work_kept(drive):
     assert len(run.books.entries) == len(run.books.of_type("command_finished")) == 40
 
 
+@pytest.mark.slow
+async def test_a_thrash_gets_fresh_contexts_first_and_ends_before_half_of_its_185_calls(drive):
+    run = await drive(*thrash(), budget=MANY)
+
+    assert (run.stopped.stop, run.transcript.resets) == (Stop.LOOP_STALL, 3)
+    assert run.transcript.step < 185 / 2
+    assert "server.py" in run.files
+
+
 async def test_every_signal_is_an_event_with_its_numbers_and_counts_for_the_ending(drive):
     run = await drive(PLAN, *[say("run", command=f"false {n}") for n in range(4)], GIVE_UP)
     signals = run.books.of_type("signal")
