@@ -253,9 +253,9 @@ class TaskEnvelope(BaseModel):
     """A critical signal of these detectors ends the run as `blocked`, with its evidence (C27)."""
     repetition: Repetition = "graduated"
     """What a reply that repeats itself meets; `strict` restarts it once after a burst (C1)."""
+    ask: AskRequest = Field(default_factory=AskRequest)
     max_steps: int = Field(default=0, ge=0, le=MOST_STEPS)
     """Model calls of one run, repairs included; 0 for no cap of its own (V2)."""
-    ask: AskRequest = Field(default_factory=AskRequest)
     max_turn_secs: int = Field(default=0, ge=0, le=MOST_TURN_SECS)
     """Seconds of one run, by its own clock; 0 for no cap of its own (V2)."""
     preflight: Literal["off", "once"] = "once"
