@@ -7,11 +7,13 @@ import time
 
 import pytest
 
-from zubble_queue.cli import answering, main, terminal, views
+from zubble_queue.cli import answering, main, terminal, tracing, views
 from zubble_queue.cli.defaults import asking
+from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.question import Answer, Asked, AskRequest, Question
 from zubble_queue.contracts.record import TaskState
 from zubble_queue.errors import BadInput
+from zubble_queue.trajectories.run import fold
 
 UNANSWERED = Answer(text="decide", by="deadline")
 
@@ -48,6 +50,32 @@ def test_a_task_that_waits_shows_its_question_harmlessly_and_how_to_answer(waiti
 
 def test_a_task_that_waits_no_longer_shows_no_question(waiting):
     assert list(answering.lines(waiting().model_copy(update={"state": TaskState.RUNNING}))) == []
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ({"text": "80\x1b80", "allowed": None, "by": "human"}, r"  answered by human after 2.0 s: 80\x1b80"),
+        ({"text": "", "allowed": True, "by": "human"}, "  allowed by human after 2.0 s"),
+        ({"text": "late", "allowed": False, "by": "deadline"}, "  denied by deadline after 2.0 s: late"),
+        (None, "  not answered"),
+    ],
+)
+def test_a_trace_tells_what_was_asked_and_what_came_of_it(waiting, answer, shown):
+    happened = [
+        ("call_started", {"step": 1}),
+        ("asked", {"step": 1, "question_id": "q", "text": "Which port?"}),
+        ("call_started", {"step": 2}),
+    ]
+    if answer:
+        happened.append(("answered", {"question_id": "q", "seconds": 2.0, **answer}))
+    events = [
+        Event(seq=n, time=0.0, attempt=1, type=type_, data=data) for n, (type_, data) in enumerate(happened)
+    ]
+
+    lines = list(tracing.lines(waiting(), fold(events), whole=False))
+
+    assert lines[lines.index("  a person is asked: Which port?") + 1] == shown
 
 
 def test_programs_see_the_question_its_deadline_and_its_answer(waiting, task_view):
