@@ -8,6 +8,8 @@ import pytest
 
 from zubble_queue.contracts.ending import Stop
 from zubble_queue.contracts.model_config import ModelConfig
+from zubble_queue.contracts.task import LoopBudget
+from zubble_queue.testing import MockEndpoint, Script
 from zubble_queue.testing import structured_reply as say
 from zubble_worker.observers.repetition import WARNING
 from zubble_worker.pressure import Pressure, Window
@@ -50,6 +52,37 @@ async def test_a_reply_that_begins_to_loop_goes_on_from_before_the_loop_with_the
     assert finished[1]["text"].startswith("I make the file.\nSo:\n")
     assert run.books.of_type("command_finished")[0]["command"] == "echo made > done.txt"
     assert not any("truncated" in prompt or WARNING in prompt for prompt in run.prompts[2:])
+
+
+@pytest.mark.parametrize(
+    ("prefix", "fields"),
+    [
+        ("last_message", {}),
+        ("continue_final_message", {"continue_final_message": True, "add_generation_prompt": False}),
+    ],
+)
+async def test_over_http_the_stream_is_closed_soon_and_the_endpoint_asked_in_its_own_words(
+    drive, prefix, fields
+):
+    table = {"base_url": "http://127.0.0.1:1/v1", "price": "free", "capabilities": {"prefix": prefix}}
+    async with MockEndpoint(Script.always(""), keep_requests=True) as endpoint:
+        run = await drive(
+            {"text": ["I make the file. ", LOOP | {"times": 7_303}], "token_seconds": 0.0002},
+            rules=[goes_on(WARNING, "It is done.\n<done>")],
+            config=ModelConfig.model_validate(table),
+            endpoint=endpoint,
+            protocol="text",
+            max_context_resets=0,
+            budget=LoopBudget(max_iterations=1),
+        )
+        first, second = list(endpoint.calls)[:2]
+
+    assert first.aborted
+    assert first.completion_tokens < 1_000
+    asked = second.request
+    assert asked["messages"][-1] == {"role": "assistant", "content": f"I make the file.\n{WARNING}\n"}
+    assert {name: asked[name] for name in fields} == fields
+    assert run.books.of_type("call_finished")[1]["text"] == "I make the file.\nIt is done.\n<done>"
 
 
 async def test_both_calls_of_a_restart_are_paid_for(drive):
@@ -154,6 +187,15 @@ async def test_where_nothing_can_be_left_out_the_context_is_cleared(drive):
     assert [data["cause"] for data in reset] == ["limit:context"]
     assert reset[0]["evidence"]["action"] == "compact"
     assert run.stopped.stop is Stop.SUBMITTED
+
+
+async def test_a_task_that_does_not_fit_into_the_window_is_not_begun_anew(drive):
+    tools = ("shell", "read", "write", "edit", "list", "wait")  # a longer system prompt
+    config = ModelConfig.model_validate(MODEL | {"context": 1_024})
+    run = await drive(MAKE, config=config, tools=tools)
+
+    assert run.stopped.stop is Stop.LIMIT_CONTEXT
+    assert run.books.events == []
 
 
 @pytest.mark.parametrize(("pieces", "full"), [(1_899, False), (1_900, False), (1_901, True)])
