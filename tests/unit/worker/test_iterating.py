@@ -63,6 +63,29 @@ def test_a_folder_becomes_what_an_iteration_left_and_keeps_what_others_did_meanw
     assert (work / "run.sh").read_text() == "edited meanwhile"
 
 
+def test_the_current_folder_is_a_folder_too(work: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(work)
+    shared = Folder(Path())
+    tree = dict(snapshots.read(shared.read()))
+    assert b"src/a.py" in tree
+
+    shared.take(snapshots.write({b"new/deep/c.py": Item(b"c"), b"run.sh": tree[b"run.sh"]}))
+
+    assert sorted(path.name for path in work.iterdir()) == [".git", "new", "run.sh"]
+
+
+@pytest.mark.parametrize("name", ["file", "folder"])
+def test_a_file_may_become_a_folder_and_a_folder_a_file(work: Path, name: str):
+    shared = Folder(work)
+    trees = {"file": {b"x": Item(b"1")}, "folder": {b"x/y": Item(b"2")}}
+    other = "folder" if name == "file" else "file"
+    shared.read()
+    shared.take(snapshots.write(trees[name]))
+    shared.take(snapshots.write(trees[other]))
+
+    assert snapshots.read(Folder(work).read()) == trees[other]
+
+
 @pytest.mark.parametrize(
     ("path", "item"),
     [
@@ -108,7 +131,7 @@ def test_a_folder_that_is_too_large_is_refused_with_a_sentence(work: Path, monke
     monkeypatch.setattr(folder, "MOST_BYTES", 4)
     assert Folder(work).read()
     monkeypatch.setattr(folder, "MOST_BYTES", 3)
-    with pytest.raises(BadInput, match="holds more than 50,000 files or 256 MiB"):
+    with pytest.raises(BadInput, match="holds more than 50,000 files or 128 MiB"):
         Folder(work).read()
 
 

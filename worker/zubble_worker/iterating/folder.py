@@ -18,8 +18,8 @@ from zubble_queue.errors import BadInput
 from zubble_worker import snapshots
 from zubble_worker.snapshots import Item, Tree
 
-MOST_BYTES: Final = 256 * MIB
-"""Of all files together: the size of a sandbox's work tree."""
+MOST_BYTES: Final = 128 * MIB
+"""Of all files together: half of a sandbox's work tree, so that the agent has as much room."""
 MOST_FILES: Final = 50_000
 _APART: Final = frozenset({b".git", b".zubble"})
 
