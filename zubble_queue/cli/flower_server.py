@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from pydantic import SecretStr
 
@@ -26,8 +30,8 @@ def run(
     *,
     open_door: bool,
     persistent: bool,
-) -> Exit:
-    """Serve until a signal.
+) -> NoReturn:
+    """Serve until a signal, and leave.
 
     Args:
         settings: Of the installation.
@@ -50,7 +54,14 @@ def run(
     server = registry.load("service", "flower")(options, more=more, users=may_look, open_door=open_door)
     with _reached(settings) as found:
         server.serve(found)
-    return Exit.DONE
+    _leave()
+
+
+def _leave() -> NoReturn:
+    """Threads of Flower's may be waiting for a Redis that is gone; exit never does."""
+    logging.shutdown()
+    sys.stderr.flush()
+    os._exit(Exit.DONE)
 
 
 @contextlib.contextmanager

@@ -195,3 +195,29 @@ async def test_an_attempt_whose_worker_was_killed_is_shown_as_lost_also_after_a_
                 return False
 
         await wait_until(remembered, "it remembers both", evidence=evidence)
+
+
+@pytest.mark.slow
+async def test_it_leaves_at_sigterm_also_where_redis_is_gone(install, redis_url, start_flower):
+    zubble = await install(RULES, url=redis_url)
+    home = zubble.folder / "alone"
+    home.mkdir()
+    (home / "zubble.toml").write_text(f'redis_url = "{redis_url}"\n')
+    async with httpx.AsyncClient(base_url=start_flower(home), timeout=30) as flower:
+
+        async def answers() -> bool:
+            try:
+                return (await flower.get("/healthcheck")).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        await wait_until(answers, "it answers", evidence=(home / "flower.log").read_text)
+        with redis.Redis.from_url(redis_url) as admin:
+            admin.shutdown(nosave=True)
+
+        async def has_noticed() -> bool:
+            return "Failed to capture events" in (home / "flower.log").read_text()
+
+        await wait_until(has_noticed, "it has lost Redis", evidence=(home / "flower.log").read_text)
+        assert (await flower.get("/tasks", auth=USER)).status_code == 200
+    start_flower.stop()
