@@ -20,7 +20,7 @@ from tornado.options import Error, options
 from zubble_queue.errors import BadInput, CannotStart
 from zubble_queue.settings import Settings
 from zubble_worker.app import make_app
-from zubble_worker.flower_audit import Audit, Records
+from zubble_worker.flower_follower import Follower, Records
 
 DEFAULTS: Final[Mapping[str, str]] = {
     "conf": os.devnull,
@@ -94,9 +94,9 @@ def _run(flower: Any, records: Records) -> None:
     loop = flower.io_loop.asyncio_loop
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, flower.stop)
-    auditing = loop.create_task(Audit(records.view, flower.events.state).run())
+    following = loop.create_task(Follower(records.view, flower.events.state).run())
     flower.start()
-    auditing.cancel()
+    following.cancel()
     loop.run_until_complete(records.aclose())
 
 

@@ -114,7 +114,8 @@ def _secrets(spec: Object) -> Iterator[SecretUse]:
     for volume in spec.get("volumes") or ():
         wanted = volume.get("secret")
         if wanted and not wanted.get("optional"):
-            yield SecretUse(wanted["secretName"])
+            keys = [item["key"] for item in wanted.get("items") or ()] or [None]
+            yield from (SecretUse(wanted["secretName"], key) for key in keys)
 
 
 CRASHES: Final = "CrashLoopBackOff"

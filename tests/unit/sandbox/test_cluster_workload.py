@@ -30,10 +30,15 @@ def test_secrets_are_those_that_a_pod_cannot_start_without():
     found = workload(
         {"env": [secret("a", "url"), secret("b", "k", optional=True), {"name": "Y", "value": "z"}]},
         {"env": [secret("a", "url")], "envFrom": [{"secretRef": {"name": "c"}}]},
-        volumes=[{"name": "v", "secret": {"secretName": "d"}}, {"name": "e", "emptyDir": {}}],
+        volumes=[
+            {"name": "v", "secret": {"secretName": "d"}},
+            {"name": "u", "secret": {"secretName": "f", "items": [{"key": "users", "path": "users"}]}},
+            {"name": "e", "emptyDir": {}},
+        ],
         initContainers=[{"env": [secret("i", "k")]}],
     ).secrets
-    assert found == [SecretUse("i", "k"), SecretUse("a", "url"), SecretUse("c"), SecretUse("d")]
+    wanted = [("i", "k"), ("a", "url"), ("c", None), ("d", None), ("f", "users")]
+    assert found == [SecretUse(name, key) for name, key in wanted]
 
 
 @pytest.mark.parametrize(

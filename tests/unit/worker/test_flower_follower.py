@@ -10,7 +10,7 @@ from celery.events.state import State
 
 from zubble_queue.contracts.ending import Ending, Stop, Usage, Verdict
 from zubble_queue.contracts.record import TaskState, TaskView
-from zubble_worker.flower_audit import Audit, missing_event
+from zubble_worker.flower_follower import Follower, missing_event
 
 TASK = "1-a-00000000"
 
@@ -98,9 +98,9 @@ async def test_only_what_was_wrong_at_two_looks_is_mended_and_other_tasks_are_le
     async def record(task_id):
         return records[task_id]
 
-    audit = Audit(record, state)
+    follower = Follower(record, state)
 
-    assert [await audit.look() for _ in range(3)] == [0, 1, 0]
+    assert [await follower.look() for _ in range(3)] == [0, 1, 0]
 
     assert {uuid: task.state for uuid, task in state.tasks.items()} == {
         f"{TASK}.1.1": "FAILURE",

@@ -63,7 +63,7 @@ class Records:
         return self._store
 
 
-class Audit:
+class Follower:
     """Runs in the loop that Flower's state belongs to.
 
     Args:
@@ -83,7 +83,7 @@ class Audit:
             try:
                 await self.look()
             except (StoreUnavailable, CannotStart) as silent:
-                _log.warning("the records cannot be read", action="audit_failed", cause=str(silent))
+                _log.warning("the records cannot be read", action="follower_failed", cause=str(silent))
 
     async def look(self) -> int:
         """Mend what was shown wrongly at the last look, too; returns how many. Raises what `view` raises."""
