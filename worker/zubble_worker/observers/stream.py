@@ -24,7 +24,7 @@ _SLICE_CHARS: Final = 8_192
 _BATCH_CHARS: Final = 512
 """Deltas are counted together when so many characters have come: a fraction of the cost of one by one."""
 _LOOP_BATCH_CHARS: Final = 80
-"""The same where a cut may be near: a verdict is at most as many tokens late."""
+"""The same where a rung is near: a verdict is at most as many tokens late."""
 _STRICT_BATCH_CHARS: Final = 64
 _ONLY_NEAR: Final[frozenset[Action]] = frozenset({"self_check", "warn"})
 """What the look-back leaves out: it nudges, and then asks."""
@@ -66,8 +66,15 @@ class Stream:
         for start in range(0, len(text), _SLICE_CHARS):
             self.pending += text[start : start + _SLICE_CHARS]
             yield self._take(ended=ended and start + _SLICE_CHARS >= len(text))
-        near = self.saturation.count or self.cycle.run
-        self.batch = _STRICT_BATCH_CHARS if self.burst else _LOOP_BATCH_CHARS if near else _BATCH_CHARS
+        self.batch = _STRICT_BATCH_CHARS if self.burst else self._batch()
+
+    def _batch(self) -> int:
+        """As many characters as cannot hold the next rung: each is a token at most."""
+        left = _BATCH_CHARS
+        for count in filter(None, (self.saturation.count, self.cycle.run)):
+            ahead = [rung.threshold - count for rung in self.ladder.rungs if rung.threshold > count]
+            left = min(left, ahead[0] if ahead else 0)
+        return max(left, _LOOP_BATCH_CHARS)
 
     def _take(self, *, ended: bool) -> list[Fired]:
         text = self.pending
