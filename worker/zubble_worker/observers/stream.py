@@ -23,7 +23,7 @@ _SLICE_CHARS: Final = 8_192
 """A huge delta is taken in slices, so that it is cut where the loop is."""
 _BATCH_CHARS: Final = 512
 """Deltas are counted together when so many characters have come: a fraction of the cost of one by one."""
-_LOOP_BATCH_CHARS: Final = 80
+_LOOP_BATCH_CHARS: Final = 64
 """The same where a rung is near: a verdict is at most as many tokens late."""
 _STRICT_BATCH_CHARS: Final = 64
 _ONLY_NEAR: Final[frozenset[Action]] = frozenset({"self_check", "warn"})
