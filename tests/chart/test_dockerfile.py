@@ -58,7 +58,7 @@ def test_the_image_runs_as_a_user_by_number_who_is_not_root(final: list[Instruct
 
 
 def test_the_user_is_the_one_that_the_chart_runs_as(final: list[Instruction]):
-    chart = (ROOT / "charts/zubble-queue/templates/worker.yaml").read_text()
+    chart = "".join(path.read_text() for path in (ROOT / "charts/zubble-queue/templates").glob("*"))
     assert f"runAsUser: {only(final, 'USER').partition(':')[0]}" in chart
 
 
