@@ -80,9 +80,7 @@ class User:
         assert "Traceback" not in done.stderr, done.stderr
         return Said(done.returncode, done.stdout, done.stderr)
 
-    def start(
-        self, *arguments: str, typed: str | None = None, **environment: str
-    ) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, typed: str | None = None, **environment: str) -> subprocess.Popen[str]:
         """A command in the background; `typed` is all of its input."""
         process = subprocess.Popen(
             [*ZUBBLE, *arguments],
