@@ -5,6 +5,7 @@ import pytest
 from zubble_queue.contracts.model import TryEnd
 from zubble_queue.contracts.model_config import ModelConfig
 from zubble_queue.contracts.need import Need
+from zubble_queue.contracts.question import Answer, Question
 from zubble_queue.scaling import pool_load
 from zubble_queue.stores.limits import Place
 
@@ -27,6 +28,29 @@ async def test_running_announced_and_waiting_tasks_are_counted_by_need(world):
     assert (lane.batch, lane.need, lane.waiting, lane.announced) == ("b", NEED, 2, 1)
     assert (lane.held, lane.room, demand.running, demand.delayed) == (None, None, {NEED: 1}, 0)
     assert 0 <= lane.oldest_seconds < 60
+
+
+async def test_running_tasks_are_counted_over_any_number_of_pages(world, monkeypatch):
+    monkeypatch.setattr("zubble_queue.stores.demanding.PAGE", 2)
+    await world.submit("a", "b", "c", "d")
+    for expected in (1, 2, 3, 4):
+        await world.claim()
+
+        assert (await world.store.demand()).running == {NEED: expected}
+
+
+async def test_a_task_that_waits_for_a_person_needs_its_slot_only_while_its_worker_waits_too(world):
+    lease = await world.running()
+    question = Question(
+        question_id="q", kind="question", text="Which?", cause="agent", unanswered=Answer(text="any")
+    )
+    await world.store.ask(lease, question, 3_600)
+    held = await load(world)
+    await world.store.release(lease, cause="nobody answered yet")
+
+    left = await load(world)
+
+    assert (held.running, held.runnable, left.running, left.runnable) == (1, 0, 0, 0)
 
 
 async def test_an_announced_task_of_a_batch_that_has_no_other_is_seen(world):
