@@ -106,9 +106,7 @@ async def build(settings: Settings) -> tuple[Tools, WorkerInfo]:
         strengths=strengths,
         networks=settings.worker.networks,
         network_ports=settings.worker.network_ports,
-        limits={
-            name: Provider(store, name, settings.models[name], on_try=metrics.tried) for name in models
-        },
+        limits={name: Provider(store, name, settings.models[name], on_try=metrics.tried) for name in models},
         metrics=metrics,
         tracing=_tracing(settings, info),
     )
