@@ -134,6 +134,7 @@ class StreamGuard:
             if cutting := next((one for one in fired if self._cuts(one, stream)), None):
                 restart = {"action": RESTART_PREFIX} if cutting.action == "nudge" else {}
                 self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(cutting) | restart)
+                stream.batch = 0  # what comes now is dropped piece by piece
                 return
             for one in fired:
                 if self._ask and one.action in ASKING:

@@ -70,10 +70,12 @@ class Stream:
 
     def _batch(self) -> int:
         """As many characters as cannot hold the next rung: each is a token at most."""
-        left = _BATCH_CHARS
+        left, factor = _BATCH_CHARS, LENIENCE if self.channel == "tool" or self.fence.opened_by else 1
         for count in filter(None, (self.saturation.count, self.cycle.run)):
-            ahead = [rung.threshold - count for rung in self.ladder.rungs if rung.threshold > count]
-            left = min(left, ahead[0] if ahead else 0)
+            ahead = [
+                missing for rung in self.ladder.rungs if (missing := rung.threshold * factor - count) > 0
+            ]
+            left = min([left, *ahead[:1]])
         return max(left, _LOOP_BATCH_CHARS)
 
     def _take(self, *, ended: bool) -> list[Fired]:
