@@ -67,8 +67,9 @@ class ScalingRoute:
             return _wrong(f"slots must be a number from 1 to {_MOST_SLOTS}")
         try:
             demand, workers = self._bridge.ask(self._watch.state)
-        except (StoreUnavailable, TimeoutError) as failed:
-            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, {"schema": scaling.SCHEMA, "error": str(failed)})
+        except (StoreUnavailable, TimeoutError):
+            silent = {"schema": scaling.SCHEMA, "error": "Redis does not answer"}
+            return Answer(HTTPStatus.SERVICE_UNAVAILABLE, silent)
         load = scaling.pool_load(pool, demand, workers)
         return Answer(HTTPStatus.OK, load.answer(int(slots) if slots else load.widest or self._slots))
 

@@ -117,7 +117,7 @@ async def test_without_redis_no_number_is_told_and_the_process_is_healthy(own_wo
     own_server.start()
 
     assert scaling.status_code == 503
-    assert "value" not in scaling.json()
+    assert scaling.json() == {"schema": "zubble.scaling/1", "error": "Redis does not answer"}
     assert "zubble_store_up 0.0" in metrics.text
     assert "zubble_pool_runnable_tasks" not in metrics.text
     assert health.status_code == 200
