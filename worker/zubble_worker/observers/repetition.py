@@ -119,6 +119,8 @@ class StreamGuard:
         """The order, once given."""
 
     def feed(self, channel: Channel, text: str) -> Cut | None:
+        if self.cut:  # what comes after it is not looked at
+            return self.cut
         stream = self._streams[channel]
         stream.pending += text
         if len(stream.pending) >= stream.batch:
@@ -126,15 +128,12 @@ class StreamGuard:
         return self.cut
 
     def _take(self, stream: Stream) -> None:
-        """Count what is pending, up to a cut; what comes after one is not looked at."""
-        if self.cut:
-            stream.pending = ""
+        """Count what is pending, up to a cut."""
         for fired in stream.take():
             self._fired += fired
             if cutting := next((one for one in fired if self._cuts(one, stream)), None):
                 restart = {"action": RESTART_PREFIX} if cutting.action == "nudge" else {}
                 self.cut = Cut(Stop.LOOP_TEXT.value, self._evidence(cutting) | restart)
-                stream.batch = 0  # what comes now is dropped piece by piece
                 return
             for one in fired:
                 if self._ask and one.action in ASKING:
