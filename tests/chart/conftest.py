@@ -1,52 +1,14 @@
-"""Real Helm: the versions that script/fetch-helm put into the cache, else the one on PATH."""
+"""Fixtures of rendered charts; see rendered.py."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-import yaml
 
-ROOT = Path(__file__).resolve().parents[2]
-CHART = ROOT / "charts/zubble-queue"
-VALUES = {
-    "default": CHART / "values.yaml",
-    **{path.stem: path for path in sorted(CHART.glob("ci/*-values.yaml"))},
-    **{f"helm/{path.stem}": path for path in sorted((ROOT / "helm").glob("*.yaml"))},
-}
-
-
-def _binaries() -> list[Path]:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    fetched = sorted((cache / "zubble-queue/helm").glob("helm-v*"))
-    on_path = shutil.which("helm")
-    return fetched or ([Path(on_path)] if on_path else [])
-
-
-BINARIES = _binaries()  # before any test changes HOME
-
-
-class Helm:
-    """One helm binary and this repository's chart."""
-
-    def __init__(self, binary: Path) -> None:
-        self.binary = binary
-        self.chart = CHART
-
-    def run(self, verb: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.binary, verb, *arguments], capture_output=True, text=True, check=False, timeout=60
-        )
-
-    def template(self, *arguments: str) -> list[dict[str, Any]]:
-        done = self.run("template", "trial", str(CHART), "--namespace", "agents", *arguments)
-        assert done.returncode == 0, done.stderr
-        return [document for document in yaml.safe_load_all(done.stdout) if document]
+from tests.chart.rendered import BINARIES, CACHE, HELMS, VALUES, Helm
 
 
 @pytest.fixture(scope="session")
@@ -55,11 +17,25 @@ def helm_majors() -> set[str]:
     return {path.name.partition(".")[0] for path in BINARIES}
 
 
-@pytest.fixture(params=BINARIES or [None], ids=lambda path: path.name if path else "no-helm")
+@pytest.fixture(params=HELMS or [None], ids=lambda helm: helm.binary.name if helm else "no-helm")
 def helm(request: pytest.FixtureRequest, missing_part: Callable[[str], NoReturn]) -> Helm:
     if request.param is None:
         missing_part("Helm is not to be had; script/fetch-helm fetches it.")
-    return Helm(request.param)
+    return request.param
+
+
+@pytest.fixture
+def newest(missing_part: Callable[[str], NoReturn]) -> Helm:
+    """Where one Helm is enough: both render the same."""
+    if not HELMS:
+        missing_part("Helm is not to be had; script/fetch-helm fetches it.")
+    return HELMS[-1]
+
+
+@pytest.fixture(scope="session")
+def schemas() -> Path:
+    """The folder with a JSON schema for each custom resource."""
+    return CACHE / "schemas"
 
 
 @pytest.fixture(params=VALUES)
@@ -68,12 +44,14 @@ def values(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture
-def manifests(helm: Helm, values: Path) -> list[dict[str, Any]]:
-    return helm.template("-f", str(values))
+def manifests(newest: Helm, values: Path) -> list[dict[str, Any]]:
+    return newest.template("-f", str(values))
 
 
 @pytest.fixture
-def worker(manifests: list[dict[str, Any]]) -> dict[str, Any]:
-    """The pod specification of the worker's Deployment."""
-    [deployment] = [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
-    return deployment["spec"]["template"]["spec"]
+def everything(newest: Helm) -> list[dict[str, Any]]:
+    """What all files of values render, each manifest once."""
+    found: list[dict[str, Any]] = []
+    for path in VALUES.values():
+        found += [manifest for manifest in newest.template("-f", str(path)) if manifest not in found]
+    return found

@@ -2,25 +2,72 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
-CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "PersistentVolume", "Namespace", "StorageClass"}
-Pod = dict[str, Any]
+from tests.chart.rendered import CHART
+
+Manifest = dict[str, Any]
+CLUSTER_WIDE = {"Namespace", "PriorityClass"}
+SHARED = {"fsGroup": 10001, "runAsGroup": 10001, "runAsNonRoot": True, "runAsUser": 10001}
 
 
-def environment(pod: Pod) -> dict[str, dict[str, Any]]:
-    return {entry["name"]: entry for entry in pod["containers"][0]["env"]}
+def of_kind(manifests: list[Manifest], *kinds: str) -> list[Manifest]:
+    return [manifest for manifest in manifests if manifest["kind"] in kinds]
 
 
-def test_nothing_cluster_wide_and_no_secret_is_created(manifests: list[dict[str, Any]]):
+def workloads(manifests: list[Manifest]) -> list[Manifest]:
+    return of_kind(manifests, "Deployment", "StatefulSet")
+
+
+def component(manifest: Manifest) -> str:
+    return manifest["metadata"]["labels"]["app.kubernetes.io/component"]
+
+
+def pod_of(workload: Manifest) -> Manifest:
+    return workload["spec"]["template"]["spec"]
+
+
+def workers(manifests: list[Manifest]) -> list[Manifest]:
+    return [each for each in of_kind(manifests, "Deployment") if component(each) == "worker"]
+
+
+def containers(manifests: list[Manifest]) -> Iterator[Manifest]:
+    for workload in workloads(manifests):
+        yield from pod_of(workload)["containers"]
+
+
+def environment(workload: Manifest) -> dict[str, Manifest]:
+    return {entry["name"]: entry for entry in pod_of(workload)["containers"][0]["env"]}
+
+
+def labels_of_pods(manifests: list[Manifest]) -> list[dict[str, str]]:
+    return [each["spec"]["template"]["metadata"]["labels"] for each in workloads(manifests)]
+
+
+def sandbox_namespace(manifests: list[Manifest]) -> str | None:
+    places = {each["metadata"]["namespace"] for each in of_kind(manifests, "ResourceQuota")}
+    return next(iter(places), None)
+
+
+def test_no_secret_is_made_and_no_right_is_cluster_wide(manifests):
     kinds = {manifest["kind"] for manifest in manifests}
-    assert not kinds & (CLUSTER_WIDE | {"Secret", "Role", "RoleBinding"})
-    assert kinds <= {"Deployment", "ConfigMap", "ServiceAccount"}
+    assert not kinds & {"Secret", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+    for manifest in manifests:
+        if "namespace" not in manifest["metadata"] and manifest["kind"] in CLUSTER_WIDE:
+            assert "agents" in manifest["metadata"]["name"] or manifest["kind"] == "Namespace"
 
 
-def test_every_object_carries_the_common_labels(manifests: list[dict[str, Any]]):
+def test_only_what_belongs_to_sandboxes_is_made_in_another_namespace(manifests):
+    elsewhere = [each for each in manifests if "namespace" in each["metadata"]]
+    assert {component(each) for each in elsewhere} <= {"sandbox"}
+    assert {each["metadata"]["namespace"] for each in elsewhere} <= {sandbox_namespace(manifests)}
+
+
+def test_every_object_carries_the_common_labels(manifests):
     for manifest in manifests:
         labels = manifest["metadata"]["labels"]
         assert labels["app.kubernetes.io/name"] == "zubble-queue"
@@ -28,141 +75,279 @@ def test_every_object_carries_the_common_labels(manifests: list[dict[str, Any]])
         assert labels["app.kubernetes.io/managed-by"] == "Helm"
 
 
-def test_the_selector_finds_the_pods_and_does_not_change_with_the_version(manifests: list[dict[str, Any]]):
-    [deployment] = [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
-    selector = deployment["spec"]["selector"]["matchLabels"]
-    assert selector.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
-    assert "app.kubernetes.io/version" not in selector
+def test_a_selector_finds_its_own_pods_only_and_does_not_change_with_the_version(manifests):
+    for workload in workloads(manifests):
+        selector = workload["spec"]["selector"]["matchLabels"]
+        found = [labels for labels in labels_of_pods(manifests) if selector.items() <= labels.items()]
+        assert found == [workload["spec"]["template"]["metadata"]["labels"]]
+        assert "app.kubernetes.io/version" not in selector
 
 
-def test_the_worker_is_not_root_and_cannot_become_it(worker: Pod):
-    [container] = worker["containers"]
-    assert worker["securityContext"]["runAsNonRoot"] is True
-    assert worker["securityContext"]["runAsUser"] > 0
-    assert container["securityContext"]["allowPrivilegeEscalation"] is False
-    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-    assert not container["securityContext"].get("privileged")
+def test_services_and_budgets_find_pods_and_their_ports(manifests):
+    ports = {port["name"] for each in containers(manifests) for port in each["ports"]}
+    for service in of_kind(manifests, "Service"):
+        if selector := service["spec"].get("selector"):
+            assert any(selector.items() <= labels.items() for labels in labels_of_pods(manifests))
+            assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
+    for budget in of_kind(manifests, "PodDisruptionBudget"):
+        selector = budget["spec"]["selector"]["matchLabels"]
+        assert any(selector.items() <= labels.items() for labels in labels_of_pods(manifests))
 
 
-def test_the_worker_shares_no_namespace_of_the_node(worker: Pod):
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & set(worker)
-    assert not [volume for volume in worker["volumes"] if "hostPath" in volume]
+def test_nothing_runs_as_root_or_can_become_it(manifests):
+    for workload in workloads(manifests):
+        security = pod_of(workload)["securityContext"]
+        assert security.items() >= SHARED.items()
+    for container in containers(manifests):
+        security = container["securityContext"]
+        assert security["runAsNonRoot"] is True
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["capabilities"] == {"drop": ["ALL"]}
+        assert not security.get("privileged")
 
 
-def test_the_worker_writes_to_its_volumes_only(worker: Pod):
-    [container] = worker["containers"]
-    assert container["securityContext"]["readOnlyRootFilesystem"] is True
-    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
-    assert {"/tmp", "/var/lib/zubble"} <= set(mounts)
-    assert mounts["/etc/zubble"]["readOnly"] is True
-    assert {mount["name"] for mount in mounts.values()} == {volume["name"] for volume in worker["volumes"]}
+def test_only_workers_may_leave_the_runtimes_system_call_filter(newest, manifests):
+    for workload in workloads(manifests):
+        profile = pod_of(workload)["securityContext"]["seccompProfile"]
+        assert profile == {"type": "RuntimeDefault"} or component(workload) == "worker"
+    for workload in workloads(newest.template()):
+        assert pod_of(workload)["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
-def test_the_worker_holds_no_token_of_the_cluster(worker: Pod, manifests: list[dict[str, Any]]):
-    assert worker["automountServiceAccountToken"] is False
-    for account in (manifest for manifest in manifests if manifest["kind"] == "ServiceAccount"):
+def test_nothing_shares_a_namespace_or_a_folder_of_the_node(manifests):
+    for workload in workloads(manifests):
+        pod = pod_of(workload)
+        assert not {"hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace"} & set(pod)
+        assert not [volume for volume in pod["volumes"] if "hostPath" in volume]
+
+
+def test_everything_writes_to_its_volumes_only(manifests):
+    for workload in workloads(manifests):
+        [container] = pod_of(workload)["containers"]
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        assert "/tmp" in mounts
+        volumes = [*pod_of(workload)["volumes"], *workload["spec"].get("volumeClaimTemplates", [])]
+        named = {volume.get("name") or volume["metadata"]["name"] for volume in volumes}
+        assert {mount["name"] for mount in mounts.values()} == named
+        for volume in pod_of(workload)["volumes"]:
+            mounted = next(mount for mount in mounts.values() if mount["name"] == volume["name"])
+            assert ("configMap" not in volume and "secret" not in volume) or mounted["readOnly"] is True
+            assert "emptyDir" not in volume or "sizeLimit" in volume["emptyDir"]
+
+
+def test_a_token_is_held_by_workers_that_make_pods_and_a_dispatcher_that_marks_them(manifests):
+    for account in of_kind(manifests, "ServiceAccount"):
         assert account["automountServiceAccountToken"] is False
+    for workload in workloads(manifests):
+        makes_pods = "ZUBBLE_SANDBOXES__POD__NAMESPACE" in environment(workload)
+        marks = "--pod-deletion-cost" in pod_of(workload)["containers"][0].get("args", ())
+        assert pod_of(workload)["automountServiceAccountToken"] is (makes_pods or marks)
 
 
-def test_no_service_of_the_namespace_can_set_a_setting(worker: Pod):
-    assert worker["enableServiceLinks"] is False
+def test_every_account_and_priority_that_is_named_is_there(manifests):
+    accounts = {
+        each["metadata"]["name"]
+        for each in of_kind(manifests, "ServiceAccount")
+        if "namespace" not in each["metadata"]
+    }
+    classes = {each["metadata"]["name"] for each in of_kind(manifests, "PriorityClass")}
+    for workload in workloads(manifests):
+        assert pod_of(workload)["serviceAccountName"] in accounts
+        assert {pod_of(workload).get("priorityClassName")} <= classes | {None}
+        option = environment(workload).get("ZUBBLE_SANDBOXES__POD__PRIORITY_CLASS", {"value": None})
+        assert {option["value"]} <= classes | {None}
 
 
-def test_every_secret_is_a_reference(worker: Pod):
-    variables = environment(worker)
-    assert "secretKeyRef" in variables["ZUBBLE_REDIS_URL"]["valueFrom"]
-    for name, entry in variables.items():
-        assert ("valueFrom" in entry) or name.startswith("ZUBBLE_"), name
+def test_sandboxes_never_push_anything_off_a_node(manifests):
+    classes = {component(each): each for each in of_kind(manifests, "PriorityClass")}
+    if classes:
+        assert classes["sandbox"]["preemptionPolicy"] == classes["worker"]["preemptionPolicy"] == "Never"
+        assert classes["sandbox"]["value"] < classes["worker"]["value"] < classes["control"]["value"]
 
 
-def test_the_worker_asks_for_memory_and_is_limited(worker: Pod):
-    resources = worker["containers"][0]["resources"]
-    assert {"cpu", "memory"} <= set(resources["requests"])
-    assert "memory" in resources["limits"]
+def test_no_service_of_the_namespace_can_set_a_setting(manifests):
+    assert all(pod_of(workload)["enableServiceLinks"] is False for workload in workloads(manifests))
 
 
-def test_the_grace_period_lets_a_worker_drain_hand_over_and_leave(worker: Pod):
+def test_every_secret_is_a_reference_and_none_reaches_whoever_has_no_need_of_it(manifests):
+    for workload in workloads(manifests):
+        variables = environment(workload)
+        secrets = {name for name, entry in variables.items() if "secretKeyRef" in entry.get("valueFrom", {})}
+        plain = {name for name in variables if name not in secrets}
+        assert all(name.startswith("ZUBBLE_") or name == "AWS_ENDPOINT_URL" for name in plain)
+        if component(workload) != "worker":
+            assert secrets <= {"REDIS_PASSWORD", "REDISCLI_AUTH", "ZUBBLE_REDIS_URL"}
+
+
+def test_everything_asks_for_processors_and_memory_and_is_limited(manifests):
+    for container in containers(manifests):
+        assert {"cpu", "memory"} <= set(container["resources"]["requests"])
+        assert "memory" in container["resources"]["limits"]
+
+
+def test_everything_is_probed_at_a_port_it_has(manifests):
+    for container in containers(manifests):
+        ports = {port["name"] for port in container["ports"]}
+        for name in ("startupProbe", "livenessProbe", "readinessProbe"):
+            probe = container[name]
+            where = probe.get("httpGet") or probe.get("tcpSocket")
+            assert where["port"] in ports if where else probe["exec"]["command"]
+
+
+def test_the_grace_period_lets_a_worker_drain_hand_over_and_leave(manifests):
     from zubble_worker import host
 
-    drain = int(environment(worker)["ZUBBLE_WORKER__DRAIN_SECONDS"]["value"])
     leaving = host._HANDOVER_SECONDS + 2 * host._LAST_SECONDS
-    assert worker["terminationGracePeriodSeconds"] > drain + leaving
+    for worker in workers(manifests):
+        drain = int(environment(worker)["ZUBBLE_WORKER__DRAIN_SECONDS"]["value"])
+        assert pod_of(worker)["terminationGracePeriodSeconds"] > drain + leaving
 
 
-def test_the_image_is_named_by_tag_or_digest_never_latest(worker: Pod):
-    image = worker["containers"][0]["image"]
-    assert "@sha256:" in image or ":" in image.rpartition("/")[2]
-    assert not image.endswith((":latest", ":"))
+def test_images_are_named_by_tag_or_digest_never_latest(manifests):
+    for container in containers(manifests):
+        image = container["image"]
+        assert "@sha256:" in image or ":" in image.rpartition("/")[2]
+        assert not image.endswith((":latest", ":"))
 
 
-def test_another_configuration_replaces_the_pods(helm):
+def test_pools_that_are_scaled_have_no_number_of_their_own_and_others_have_one(manifests):
+    scaled = {
+        each["spec"]["scaleTargetRef"]["name"]
+        for each in of_kind(manifests, "ScaledObject", "HorizontalPodAutoscaler")
+    }
+    for worker in workers(manifests):
+        assert ("replicas" in worker["spec"]) is (worker["metadata"]["name"] not in scaled)
+    assert scaled <= {worker["metadata"]["name"] for worker in workers(manifests)}
+
+
+def test_sandboxes_are_denied_every_connection_but_what_is_marked_open(manifests):
+    namespace = sandbox_namespace(manifests)
+    if namespace is None:
+        assert not any("ZUBBLE_SANDBOXES__POD__NAMESPACE" in environment(each) for each in workers(manifests))
+        return
+    policies = {
+        each["metadata"]["name"]: each["spec"]
+        for each in of_kind(manifests, "NetworkPolicy")
+        if each["metadata"].get("namespace") == namespace
+    }
+    assert policies == {
+        "zubble-sandbox-deny-all": {
+            "podSelector": {
+                "matchExpressions": [{"key": "zubble-queue/network", "operator": "NotIn", "values": ["open"]}]
+            },
+            "policyTypes": ["Ingress", "Egress"],
+        },
+        "zubble-sandbox-deny-ingress": {"podSelector": {}, "policyTypes": ["Ingress"]},
+    }
+
+
+def test_a_policy_stands_before_every_port(newest, manifests):
+    policies = [each for each in of_kind(manifests, "NetworkPolicy") if "namespace" not in each["metadata"]]
+    if not policies:  # said so, in one file of values
+        return
+    for workload in workloads(manifests):
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        mine = [
+            each for each in policies if each["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+        ]
+        [policy] = mine
+        assert "Ingress" in policy["spec"]["policyTypes"]
+        for rule in policy["spec"]["ingress"] or ():
+            assert rule["from"], "no peers would let everybody in"
+            ports = [port["containerPort"] for port in pod_of(workload)["containers"][0]["ports"]]
+            assert [port["port"] for port in rule["ports"]] == ports
+
+
+def test_the_sandboxes_namespace_is_restricted_and_bounded(newest):
+    manifests = newest.template()
+    [namespace] = of_kind(manifests, "Namespace")
+    assert namespace["metadata"]["name"] == "agents-sandboxes"
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    [quota] = of_kind(manifests, "ResourceQuota")
+    assert {"pods", "requests.cpu", "requests.memory"} <= set(quota["spec"]["hard"])
+
+
+def test_flowers_ingress_asks_for_tls_and_leaves_out_what_asks_for_no_password(newest):
+    manifests = newest.template("-f", str(CHART / "ci/full-values.yaml"))
+    [ingress] = of_kind(manifests, "Ingress")
+    [rule] = ingress["spec"]["rules"]
+    backends = {path["path"]: path["backend"]["service"]["name"] for path in rule["http"]["paths"]}
+    closed = {path for path, service in backends.items() if service.endswith("-closed")}
+    assert closed == {"/flower/metrics", "/flower/healthcheck"}
+    assert ingress["spec"]["tls"][0]["hosts"] == [rule["host"]]
+    [service] = [
+        each for each in of_kind(manifests, "Service") if each["metadata"]["name"].endswith("-closed")
+    ]
+    assert "selector" not in service["spec"]
+
+
+@pytest.mark.parametrize("part", ["worker", "dispatcher", "flower"])
+def test_another_configuration_replaces_the_pods(newest, part: str):
     def checksum(config: str) -> str:
-        manifests = helm.template("--set-string", f"config={config}")
-        [deployment] = [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
-        return deployment["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
+        manifests = newest.template("--set-string", f"config={config}")
+        [one] = [each for each in workloads(manifests) if component(each) == part]
+        return one["spec"]["template"]["metadata"]["annotations"]["checksum/config"]
 
     assert checksum("max_attempts = 3") != checksum("max_attempts = 2")
-    assert checksum("max_attempts = 3") == checksum("max_attempts = 3")
 
 
-def test_the_settings_are_ones_that_the_package_reads(worker: Pod, monkeypatch: pytest.MonkeyPatch):
+def test_the_settings_are_ones_that_the_package_reads(manifests, monkeypatch: pytest.MonkeyPatch):
     from zubble_queue.settings import Settings
+    from zubble_sandbox.pods.options import PodOptions
 
-    for name, entry in environment(worker).items():
-        if name.startswith("ZUBBLE_") and name != "ZUBBLE_CONFIG":
-            monkeypatch.setenv(name, entry.get("value", "redis://:secret@redis:6379/0"))
-    settings = Settings.load()
-    variables = environment(worker)
-    assert settings.worker.slots == int(variables["ZUBBLE_WORKER__SLOTS"]["value"])
-    assert settings.worker.pools == tuple(variables["ZUBBLE_WORKER__POOLS"]["value"].split(","))
-    assert settings.artifacts_url == variables["ZUBBLE_ARTIFACTS_URL"]["value"]
+    for workload in workloads(manifests):
+        if component(workload) == "redis":
+            continue
+        variables = environment(workload)
+        with monkeypatch.context() as patched:
+            for name, entry in variables.items():
+                if name.startswith("ZUBBLE_") and name != "ZUBBLE_CONFIG":
+                    patched.setenv(name, entry.get("value", "redis://:secret@redis:6379/0"))
+            settings = Settings.load()
+        assert str(settings.home) == "/var/lib/zubble"
+        if component(workload) == "worker":
+            assert settings.worker.slots == int(variables["ZUBBLE_WORKER__SLOTS"]["value"])
+            assert settings.worker.pools == (workload["metadata"]["labels"]["zubble-queue/pool"],)
+            assert settings.artifacts_url == variables["ZUBBLE_ARTIFACTS_URL"]["value"]
+        if "pod" in settings.sandboxes:
+            options = PodOptions(**settings.sandboxes["pod"])
+            assert options.namespace == sandbox_namespace(manifests)
+            assert options.box_image
+
+
+def test_arguments_are_ones_that_the_commands_take(everything):
+    """Those of the command line, up to where it would begin to serve."""
+    import typer
+
+    from zubble_queue.cli.app import app
+
+    commands = typer.main.get_command(app).commands
+    for container in containers(everything):
+        if container["name"] != "redis":
+            verb, *rest = container["args"]
+            assert "0.0.0.0" in commands[verb].make_context(verb, list(rest)).params.values()
 
 
 def test_the_configuration_is_one_that_the_package_reads(
-    manifests: list[dict[str, Any]], tmp_path, monkeypatch: pytest.MonkeyPatch
+    manifests, tmp_path, monkeypatch: pytest.MonkeyPatch
 ):
     from zubble_queue.settings import Settings
 
-    [config] = [manifest for manifest in manifests if manifest["kind"] == "ConfigMap"]
+    [config] = [each for each in of_kind(manifests, "ConfigMap") if "zubble.toml" in each["data"]]
     file = tmp_path / "zubble.toml"
     file.write_text(config["data"]["zubble.toml"])
     monkeypatch.setenv("ZUBBLE_CONFIG", str(file))
     assert Settings.load().file == file
 
 
-@pytest.mark.parametrize(
-    ("setting", "named"),
-    [
-        ("worker.replicas=2", "artifacts"),
-        ("worker.replicas=-1", "replicas"),
-        ("worker.slots=0", "slots"),
-        ("worker.slots=four", "slots"),
-        ("worker.pools=null", "pools"),
-        ("worker.resources.limits.memory=lots", "memory"),
-        ("worker.resources.limits.memory=null", "memory"),
-        ("worker.seccompProfile.type=Localhost", "localhostProfile"),
-        ("worker.procMount=Unmasked", "hostUsers"),
-        ("worker.replica=1", "replica"),
-        ("image.tag=not a tag", "tag"),
-        ("redis.secretName=", "secretName"),
-        ("redis.url=redis://:password@redis", "url"),
-        ("modelKeys[0].env=KEY", "secretName"),
-        ("modelKeys[0].value=sk-1", "value"),
-    ],
-)
-def test_a_value_that_makes_no_sense_is_refused_by_its_name(helm, setting: str, named: str):
-    done = helm.run("template", "trial", str(helm.chart), "--set", setting)
-    assert done.returncode != 0
-    assert named in done.stderr
-
-
-def test_a_model_key_cannot_take_the_place_of_a_setting(helm):
-    key = "modelKeys[0].env=ZUBBLE_REDIS_URL,modelKeys[0].secretName=a,modelKeys[0].secretKey=b"
-    assert helm.run("template", "trial", str(helm.chart), "--set", key).returncode != 0
-
-
-def test_two_places_for_artifacts_are_refused(helm):
-    both = "artifacts.url=s3://bucket/path,artifacts.claimName=claim"
-    done = helm.run("template", "trial", str(helm.chart), "--set", both)
-    assert done.returncode != 0
-    assert "artifacts" in done.stderr
+def test_notes_name_every_secret_that_is_referred_to(newest):
+    """`helm template` leaves the notes out; a dry run needs no cluster for them."""
+    full = str(CHART / "ci/full-values.yaml")
+    done = newest.run("install", "trial", str(CHART), "--dry-run=client", "-n", "agents", "-f", full)
+    assert done.returncode == 0, done.stderr
+    notes = done.stdout.partition("NOTES:")[2]
+    rendered = yaml.dump(newest.template("-f", full))
+    for name in ("own-redis", "who", "artifacts", "model-keys"):
+        assert name in rendered
+        assert f"secret generic {name} " in notes
