@@ -75,7 +75,8 @@ async def main() -> None:
     missing = [ask for ask in asked() if ask["number"] not in {reply["number"] for reply in known}]
     turns = asyncio.Semaphore(options.at_once)
 
-    async with httpx.AsyncClient(base_url=options.url, timeout=SILENCE_SECONDS) as client:
+    anew = httpx.Limits(max_keepalive_connections=0)  # the server may close one just as it is used again
+    async with httpx.AsyncClient(base_url=options.url, timeout=SILENCE_SECONDS, limits=anew) as client:
 
         async def one(ask: dict[str, Any]) -> None:
             async with turns:

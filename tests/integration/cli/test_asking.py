@@ -14,7 +14,7 @@ TURNS = [
     say("run", command="echo made > done.txt", plan_step_id=2),
     say("submit", report="done"),
 ]
-LINE = ("run", "--task", "Make the file done.txt now", "--verify", "test -f done.txt", "--env", "local", "--json")
+LINE = ("run", "--task", "Make the file done.txt", "--verify", "test -f done.txt", "--env", "local", "--json")
 
 
 @pytest.fixture
