@@ -19,19 +19,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 from zubble_queue.contracts.cli_config import CONTINUE
-from zubble_queue.errors import ModelUnavailable, OperatorError
-from zubble_worker.models import pricing
+from zubble_queue.errors import OperatorError
 from zubble_worker.models.cli_output import output_for, read_usage
+from zubble_worker.models.configured import ConfiguredModel
 from zubble_worker.models.failure import TryFailed, presentable
 from zubble_worker.models.keys import read_key
-from zubble_worker.models.query import Query
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from zubble_queue.contracts.cli_config import CliTable
     from zubble_queue.contracts.envelope import Level
-    from zubble_queue.contracts.model import CallOptions, Message, Price, Reply, StreamWatcher
+    from zubble_queue.contracts.model import CallOptions, Message, Reply, StreamWatcher
     from zubble_queue.contracts.model_config import ModelConfig
     from zubble_worker.models.assembly import Assembly
     from zubble_worker.models.cli_output import Output
@@ -48,7 +47,7 @@ _LOOK_BYTES: Final = 16_384
 """The reply's length is looked at once in so many."""
 
 
-class CliModel:
+class CliModel(ConfiguredModel):
     """One program.
 
     Args:
@@ -63,9 +62,8 @@ class CliModel:
     def __init__(self, config: ModelConfig, *, name: str, api_key: str | None = None) -> None:
         if config.cli is None:
             raise OperatorError(f"Model {name!r} needs a program: cli = {{command = [...]}}.")
-        self._name, self._config, self._cli = name, config, config.cli
-        self._price = pricing.resolve(config.named(name))
-        self._key = api_key
+        super().__init__(config, name)
+        self._cli, self._key = config.cli, api_key
 
     @classmethod
     def from_config(cls, name: str, config: ModelConfig) -> Self:
@@ -80,30 +78,15 @@ class CliModel:
     def __repr__(self) -> str:
         return f"CliModel({self.name!r} by {self._cli.command[0]})"
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def price(self) -> Price:
-        return self._price
-
-    @property
-    def context_tokens(self) -> int:
-        return self._config.context
-
     def continues(self, level: Level) -> bool:  # noqa: ARG002 -- every model has it
         """No program goes on from the beginning of a reply."""
         return False
 
     async def query(self, messages: Sequence[Message], options: CallOptions, watch: StreamWatcher) -> Reply:
         """One call, with its retries; stop sequences, temperature, seed and schema are not for programs."""
-        if not self._config.accepts(options.level):
-            raise ModelUnavailable(
-                f"UNSUPPORTED_REASONING_EFFORT: {self.name!r} does not take {options.level}.", permanent=True
-            )
-        query = Query(messages, options, watch, name=self._name, config=self._config, price=self._price)
-        return await query.run(partial(self._try, prompt_text(messages), options))
+        return await self._answer(
+            messages, options, watch, partial(self._try, prompt_text(messages), options)
+        )
 
     async def aclose(self) -> None:
         """Nothing is open between two calls."""

@@ -13,18 +13,17 @@ import warnings
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from zubble_queue.errors import MissingExtra, ModelUnavailable, OperatorError
-from zubble_worker.models import chunk, pricing
+from zubble_queue.errors import MissingExtra, OperatorError
+from zubble_worker.models import chunk
+from zubble_worker.models.configured import ConfiguredModel, most_pieces
 from zubble_worker.models.failure import TryFailed, html_failure, http_failure, presentable
 from zubble_worker.models.keys import checked_key, read_key
-from zubble_worker.models.query import Query
 from zubble_worker.models.request import request_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
-    from zubble_queue.contracts.envelope import Level
-    from zubble_queue.contracts.model import CallOptions, Message, Price, Reply, StreamWatcher
+    from zubble_queue.contracts.model import CallOptions, Message, Reply, StreamWatcher
     from zubble_queue.contracts.model_config import ModelConfig
     from zubble_worker.models.assembly import Assembly
 
@@ -55,11 +54,9 @@ _NO_KEY: Final = "no-key"
 """Said where there is none; LiteLLM would look for one in the environment."""
 _PATIENCE: Final = 2
 """LiteLLM's time limit over ours, so that ours is met first."""
-_SLACK_SHARE, _SLACK_PIECES = 1.25, 64
-"""An endpoint that sends this much more pieces than max_tokens does not honour it."""
 
 
-class LitellmModel:
+class LitellmModel(ConfiguredModel):
     """One model, by the name that LiteLLM gives it, as in `anthropic/claude-sonnet-4-5`.
 
     Raises:
@@ -71,9 +68,8 @@ class LitellmModel:
     def __init__(self, config: ModelConfig, *, name: str, api_key: str | None = None) -> None:
         if config.model is None:
             raise OperatorError(f"Model {name!r} needs LiteLLM's name, as in model = 'provider/model'.")
-        self._name, self._config = name, config
+        super().__init__(config, name)
         self._key = checked_key(api_key)
-        self._price = pricing.resolve(config)
         self._litellm = _quiet_litellm()
 
     @classmethod
@@ -89,29 +85,11 @@ class LitellmModel:
     def __repr__(self) -> str:
         return f"LitellmModel({self._name!r} as {self._config.model})"
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def price(self) -> Price:
-        return self._price
-
-    @property
-    def context_tokens(self) -> int:
-        return self._config.context
-
-    def continues(self, level: Level) -> bool:
-        return self._config.continues(level)
-
     async def query(self, messages: Sequence[Message], options: CallOptions, watch: StreamWatcher) -> Reply:
         """One streamed call, with its retries."""
-        if not self._config.accepts(options.level):
-            raise ModelUnavailable(
-                f"UNSUPPORTED_REASONING_EFFORT: {self.name!r} does not take {options.level}.", permanent=True
-            )
-        query = Query(messages, options, watch, name=self._name, config=self._config, price=self._price)
-        return await query.run(partial(self._try, self._request(messages, options), options))
+        return await self._answer(
+            messages, options, watch, partial(self._try, self._request(messages, options), options)
+        )
 
     async def aclose(self) -> None:
         """LiteLLM keeps its connections for the whole process."""
@@ -154,8 +132,8 @@ class LitellmModel:
             await asyncio.shield(_closed(stream))
 
     async def _read(self, stream: AsyncIterator[Any], options: CallOptions, assembly: Assembly) -> None:
-        most_pieces = int(options.max_tokens * _SLACK_SHARE) + _SLACK_PIECES
-        while assembly.cut is None and assembly.pieces <= most_pieces:
+        most = most_pieces(options)
+        while assembly.cut is None and assembly.pieces <= most:
             try:
                 async with asyncio.timeout(self._config.idle_timeout_seconds):
                     piece = await anext(stream)

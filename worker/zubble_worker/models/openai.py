@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import httpx
 
-from zubble_queue.errors import ModelUnavailable, OperatorError
-from zubble_worker.models import chunk, pricing
+from zubble_queue.errors import OperatorError
+from zubble_worker.models import chunk
+from zubble_worker.models.configured import ConfiguredModel, most_pieces
 from zubble_worker.models.failure import TryFailed, html_failure, http_failure, presentable
 from zubble_worker.models.keys import checked_key, read_key
 from zubble_worker.models.lanes import Lanes
-from zubble_worker.models.query import Query
 from zubble_worker.models.request import request_body
 from zubble_worker.models.sse import MAX_EVENT_BYTES, EventTooLarge, SseParser
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zubble_queue.contracts.envelope import Level
-    from zubble_queue.contracts.model import CallOptions, Message, Price, Reply, StreamWatcher
+    from zubble_queue.contracts.model import CallOptions, Message, Reply, StreamWatcher
     from zubble_queue.contracts.model_config import ModelConfig
     from zubble_worker.models.assembly import Assembly
 
@@ -33,11 +32,9 @@ _MAX_STREAM_BYTES: Final = 256 * 1_048_576
 _MAX_ERROR_BYTES: Final = 65_536
 _GOODBYE_SECONDS: Final = 1.0
 """How long the end of the HTTP answer may lag behind the end of the stream, to use the connection again."""
-_SLACK_SHARE, _SLACK_PIECES = 1.25, 64
-"""An endpoint that sends this much more pieces than max_tokens does not honour it."""
 
 
-class OpenAIModel:
+class OpenAIModel(ConfiguredModel):
     """One model behind `POST {base_url}/chat/completions`.
 
     Args:
@@ -53,9 +50,8 @@ class OpenAIModel:
     def __init__(self, config: ModelConfig, *, name: str | None = None, api_key: str | None = None) -> None:
         if config.model is None:
             raise OperatorError("A model needs a name to be asked for: use config.named(NAME).")
-        self._name, self._config = name or config.model, config
+        super().__init__(config, name or config.model)
         self._key = checked_key(api_key)
-        self._price = pricing.resolve(config)
         self._url = f"{config.base_url}/chat/completions"
         self._headers = _headers(self._key)
         self._lanes = Lanes(config)
@@ -73,32 +69,10 @@ class OpenAIModel:
     def __repr__(self) -> str:
         return f"OpenAIModel({self.name!r} at {self._config.base_url})"
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def price(self) -> Price:
-        return self._price
-
-    @property
-    def context_tokens(self) -> int:
-        return self._config.context
-
-    def continues(self, level: Level) -> bool:
-        return self._config.continues(level)
-
     async def query(self, messages: Sequence[Message], options: CallOptions, watch: StreamWatcher) -> Reply:
         """One streamed call, with its retries."""
-        if not self._config.accepts(options.level):
-            known = ", ".join(sorted(self._config.capabilities.reasoning_efforts))
-            raise ModelUnavailable(
-                f"UNSUPPORTED_REASONING_EFFORT: {self.name!r} takes {known}, not {options.level}.",
-                permanent=True,
-            )
         body = request_body(self._config, messages, options)
-        query = Query(messages, options, watch, name=self._name, config=self._config, price=self._price)
-        return await query.run(partial(self._try, body, options))
+        return await self._answer(messages, options, watch, partial(self._try, body, options))
 
     async def aclose(self) -> None:
         await self._lanes.aclose()
@@ -151,7 +125,7 @@ class OpenAIModel:
 
     async def _read_stream(self, response: httpx.Response, options: CallOptions, assembly: Assembly) -> None:
         parser, received = SseParser(), 0
-        most_pieces = int(options.max_tokens * _SLACK_SHARE) + _SLACK_PIECES
+        most = most_pieces(options)
         stream = response.aiter_raw()
         async for data in stream:
             if not received and data.lstrip().startswith(b"<"):
@@ -160,7 +134,7 @@ class OpenAIModel:
             if self._take_all(_events(parser, data, assembly), assembly):
                 await _drain(stream)
                 return
-            if assembly.cut is not None or assembly.pieces > most_pieces:
+            if assembly.cut is not None or assembly.pieces > most:
                 return
             if received > _MAX_STREAM_BYTES:
                 raise TryFailed("too large", f"the answer is longer than {_MAX_STREAM_BYTES} bytes")

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 from zubble_queue.contracts.model_config import ModelConfig
 from zubble_queue.errors import OperatorError
-from zubble_worker.models import pricing
 from zubble_worker.models.assembly import Reported
+from zubble_worker.models.configured import ConfiguredModel
 from zubble_worker.models.failure import TryFailed, html_failure, http_failure
 from zubble_worker.models.performance import Playback, count_prompt_tokens, perform
-from zubble_worker.models.query import Query
 from zubble_worker.models.request import stop_sequences
 from zubble_worker.models.script import Cue, Prompt, Script, Tries
 from zubble_worker.models.scripted_reply import INVALID_UTF8, Fault
@@ -23,8 +22,7 @@ from zubble_worker.models.scripted_reply import INVALID_UTF8, Fault
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from zubble_queue.contracts.envelope import Level
-    from zubble_queue.contracts.model import CallOptions, Message, Price, Reply, StreamWatcher
+    from zubble_queue.contracts.model import CallOptions, Message, Reply, StreamWatcher
     from zubble_worker.models.assembly import Assembly
     from zubble_worker.models.performance import Performance, Piece
 
@@ -40,7 +38,7 @@ class ScriptedCall:
     options: CallOptions
 
 
-class ScriptedModel:
+class ScriptedModel(ConfiguredModel):
     """Plays a script.
 
     Args:
@@ -54,9 +52,8 @@ class ScriptedModel:
 
     def __init__(self, script: Script, *, config: ModelConfig | None = None, name: str | None = None) -> None:
         self._script = script
-        self._config = config or ModelConfig.model_validate(_DEFAULT)
-        self._name = name or self._config.model or "scripted"
-        self._price = pricing.resolve(self._config)
+        config = config or ModelConfig.model_validate(_DEFAULT)
+        super().__init__(config, name or config.model or "scripted")
         self._tries = Tries()
         self.calls: deque[ScriptedCall] = deque(maxlen=_REMEMBERED_CALLS)
         """The last thousand queries, oldest first."""
@@ -72,29 +69,13 @@ class ScriptedModel:
             raise OperatorError(f"Model {name!r} needs a script to play.")
         return cls(Script.load(Path(config.script).expanduser()), config=config.named(name), name=name)
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def price(self) -> Price:
-        return self._price
-
-    @property
-    def context_tokens(self) -> int:
-        return self._config.context
-
-    def continues(self, level: Level) -> bool:
-        return self._config.continues(level)
-
     async def query(self, messages: Sequence[Message], options: CallOptions, watch: StreamWatcher) -> Reply:
         """One call, with its retries."""
         self.calls.append(ScriptedCall(tuple(messages), options))
         said = [(message.role, message.content) for message in messages]
         said += [("assistant", options.prefix)] if options.prefix else []
         prompt = Prompt(self._config.model or self._name, tuple(said))
-        query = Query(messages, options, watch, name=self._name, config=self._config, price=self._price)
-        return await query.run(partial(self._try, prompt, options))
+        return await self._answer(messages, options, watch, partial(self._try, prompt, options))
 
     async def aclose(self) -> None:
         """Nothing to close."""
