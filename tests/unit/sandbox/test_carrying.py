@@ -119,6 +119,7 @@ async def test_an_end_that_breaks_off_ends_the_other(ferry):
 async def test_a_lost_line_breaks_its_connections_and_another_is_opened(ferry):
     (reader, _), _ = await ferry.connect()
     ferry.processes[0].kill()
+    await ferry.processes[0].wait()  # with it goes the socket that still took connections
     assert await asyncio.wait_for(_rest(reader), 20) == b""
     while True:
         with contextlib.suppress(ConnectionError):
