@@ -75,7 +75,8 @@ def cpu_seconds(kind: str, steps: int, command: Callable[[str, Path], Sequence[s
 
 def ours(steps: int) -> Callable[[str, Path], Sequence[str]]:
     options = ["--task", "Say the numbers.", "--verify", "test -e done", "--sandbox", "bubblewrap"]
-    options += ["--model", "scripted", "--price", "free", "--max-iterations", str(steps + 5), "--json"]
+    options += ["--model", "scripted", "--price", "free", "--max-iterations", str(steps + 5)]
+    options += ["--max-tokens", "500000", "--json"]
     program = [sys.executable, "-m", "zubble_queue.cli"]
     return lambda url, folder: [*program, "--home", str(folder), "run", *options, "--endpoint", url]
 
