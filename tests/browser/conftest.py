@@ -83,7 +83,7 @@ def _started(user: User) -> Site:
 
 @pytest.fixture(scope="module")
 def browser(missing_part) -> Iterator[Any]:
-    """Closed after each module: as long as playwright is there, no asynchronous test can run in its thread."""
+    """Closed after each module: while playwright is there, no asynchronous test can run in its thread."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     chromium = shutil.which("chromium")
     if chromium is None:
