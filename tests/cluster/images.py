@@ -26,10 +26,19 @@ _PAUSE = "#include <unistd.h>\nint main(void) { for (;;) pause(); }\n"
 def sandbox_image(tag: str) -> bytes:
     """A docker archive: a shell, the usual tools and Python, from /usr of this machine."""
     files: dict[str, Path] = {}
-    for name in _PROGRAMS.split():
+    _add_python(files)
+    return _system(tag, _PROGRAMS, files)
+
+
+def redis_image(tag: str) -> bytes:
+    """The queue's server and its client, where this machine has them, with the shell that starts them."""
+    return _system(tag, "sh cat grep mkdir ls redis-server redis-cli", {})
+
+
+def _system(tag: str, programs: str, files: dict[str, Path]) -> bytes:
+    for name in programs.split():
         if found := shutil.which(name, path="/usr/bin:/bin"):
             _add(files, Path(f"/usr/bin/{name}"), Path(found).resolve())
-    _add_python(files)
     links = {"bin": "usr/bin", "sbin": "usr/bin", "lib": "usr/lib", "lib64": "usr/lib64"}
     passwd = {"etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n", "etc/group": b"root:x:0:\n"}
     return _archive(

@@ -26,13 +26,16 @@ from pathlib import Path
 from typing import Final, Self
 
 import images
+import product
 
 _OWN: Final = os.getpid() % 250
 HOST, NODE, PODS = f"10.77.{_OWN}.1", f"10.77.{_OWN}.2", f"10.78.{_OWN}.0/24"
 """Of this process alone, so that two nodes may run at once."""
-SERVICES: Final = "10.79.0.0/24"
+SERVICES, API = "10.79.0.0/24", "10.79.0.1"
+"""The service `kubernetes` has the first address: the API server listens there itself, without kube-proxy."""
 NODE_NAME = "zubble-node"
 SANDBOX_IMAGE, PAUSE_IMAGE = "docker.io/zubble/sandbox:test", "docker.io/zubble/pause:test"
+PRODUCT_IMAGE, REDIS_IMAGE = "docker.io/zubble/zubble-queue:test", "docker.io/zubble/redis:test"
 _PATIENCE_SECONDS = 180.0
 _SYSCTLS = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
 """What a kubelet insists on: shown to it, not set on the machine."""
@@ -97,6 +100,7 @@ class Node:
         self._run("kube-scheduler", f"--kubeconfig={self._config_file('scheduler')}", "--leader-elect=false")
         self._run("containerd", f"--config={self._containerd()}", where="debian/usr/bin")
         self._import_images()
+        self._serve_names()
         self._run("kubelet", *self._kubelet())
         _until(self._ready, "the node is ready")
         self.started_seconds["node"] = time.monotonic() - began
@@ -114,7 +118,7 @@ class Node:
         authority = "req -x509 -newkey rsa:2048 -nodes -days 2 -keyout ca.key -out ca.crt -subj /CN=zubble"
         openssl(*authority.split())
         for name, subject, names in (
-            ("server", "/CN=kube-apiserver", f"IP:{NODE},IP:127.0.0.1,IP:10.79.0.1,DNS:localhost"),
+            ("server", "/CN=kube-apiserver", f"IP:{NODE},IP:127.0.0.1,IP:{API},DNS:localhost"),
             ("client", "/O=system:masters/CN=kube-apiserver", "DNS:client"),
         ):
             (keys / f"{name}.ext").write_text(f"subjectAltName={names}\n")
@@ -147,7 +151,7 @@ class Node:
                     {
                         "name": "node",
                         "cluster": {
-                            "server": f"https://{NODE}:6443",
+                            "server": f"https://{NODE}",
                             "certificate-authority": str(self._folder / "keys/ca.crt"),
                         },
                     }
@@ -170,7 +174,9 @@ class Node:
             f"ip -n {self._namespace} addr add {NODE}/24 dev eth0",
             f"ip -n {self._namespace} link set eth0 up",
             f"ip -n {self._namespace} link set lo up",
+            f"ip -n {self._namespace} addr add {API}/32 dev lo",
             f"ip -n {self._namespace} route add default via {HOST}",
+            f"ip route add {PODS} via {NODE}",
         ):
             subprocess.run(command.split(), check=True, capture_output=True)
 
@@ -240,7 +246,7 @@ class Node:
             "--etcd-servers=http://127.0.0.1:2379",
             f"--advertise-address={NODE}",
             f"--service-cluster-ip-range={SERVICES}",
-            "--secure-port=6443",
+            "--secure-port=443",
             f"--tls-cert-file={keys}/server.crt",
             f"--tls-private-key-file={keys}/server.key",
             f"--client-ca-file={keys}/ca.crt",
@@ -327,6 +333,8 @@ BinaryName = "{self._cache}/debian/usr/sbin/runc"
             "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
             "podLogsDir": "/var/log/pods",
             "resolvConf": "",
+            "clusterDNS": [NODE],
+            "clusterDomain": "cluster.local",
             "enforceNodeAllocatable": [],
             "evictionHard": {
                 "memory.available": "100Mi",
@@ -357,18 +365,37 @@ BinaryName = "{self._cache}/debian/usr/sbin/runc"
             lambda: not subprocess.run([*ctr, "version"], capture_output=True, check=False).returncode,
             "containerd answers",
         )
-        for image in (images.pause_image(PAUSE_IMAGE), images.sandbox_image(SANDBOX_IMAGE)):
-            path = self._folder / "image.tar"
+        path = self._folder / "image.tar"
+        for image in (
+            images.pause_image(PAUSE_IMAGE),
+            images.sandbox_image(SANDBOX_IMAGE),
+            images.redis_image(REDIS_IMAGE),
+        ):
             path.write_bytes(image)
             subprocess.run([*ctr, "images", "import", path], check=True, capture_output=True)
-            path.unlink()
+        if product.buildable():
+            product.write(PRODUCT_IMAGE, self._cache, path)
+            subprocess.run([*ctr, "images", "import", path], check=True, capture_output=True)
+        path.unlink()
+
+    def _serve_names(self) -> None:
+        with (self._folder / "resolver.log").open("wb") as log:
+            program = [sys.executable, Path(__file__).with_name("resolver.py")]
+            resolver = subprocess.Popen(
+                [*self._inside(), *program, self.kubeconfig, NODE],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._servers.append(resolver)
 
     # --- readiness ----------------------------------------------------------------------------------------
 
     def _get(self, path: str) -> object:
         context = ssl.create_default_context(cafile=str(self._folder / "keys/ca.crt"))
         request = urllib.request.Request(
-            f"https://{NODE}:6443{path}", headers={"Authorization": f"Bearer {self._tokens['admin']}"}
+            f"https://{NODE}{path}", headers={"Authorization": f"Bearer {self._tokens['admin']}"}
         )
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
@@ -452,7 +479,13 @@ def main(cache: str, command: list[str]) -> int:
             "KUBECONFIG": str(node.kubeconfig),
             "CLUSTER_IMAGE": SANDBOX_IMAGE,
             "CLUSTER_PULL_POLICY": "Never",
-            "CLUSTER_CANARY": f"{NODE}:6443",
+            "CLUSTER_HOST": HOST,
+            **(
+                {"CLUSTER_PRODUCT": PRODUCT_IMAGE, "CLUSTER_REDIS": REDIS_IMAGE}
+                if product.buildable()
+                else {}
+            ),
+            "CLUSTER_CANARY": f"{NODE}:443",
         }
         return subprocess.run(command, env=environ, check=False).returncode
 
