@@ -84,13 +84,14 @@ class Seen:
         return found
 
     def relays(self):
-        """Processes that carry bytes to a supervisor."""
-        found = []
+        """Processes of this engine's containers that carry bytes to a supervisor."""
+        ids, found = [each["Id"] for each in self.client.containers()], []
         for entry in Path("/proc").iterdir():
             if entry.name.isdigit():
                 with contextlib.suppress(OSError):
                     arguments = (entry / "cmdline").read_bytes().split(b"\0")
-                    if arguments[1:3] == [b"relay", b"@zubble"]:
+                    ours = any(each in (entry / "cgroup").read_text() for each in ids)
+                    if ours and arguments[1:3] == [b"relay", b"@zubble"]:
                         found.append(int(entry.name))
         return found
 
