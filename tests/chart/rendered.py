@@ -18,7 +18,7 @@ VALUES = {
     **{path.stem: path for path in sorted(CHART.glob("ci/*-values.yaml"))},
     **{f"helm/{path.stem}": path for path in sorted((ROOT / "helm").glob("*.yaml"))},
 }
-CACHE = Path(os.environ.get("XDGCACHE_HOME") or Path.home() / ".cache") / "zubble-queue/helm"
+CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "zubble-queue/helm"
 
 
 def _binaries() -> list[Path]:
