@@ -259,13 +259,21 @@ def done_when(verify: str | None, report_path: str = REPORT) -> dict[str, Any]:
 
 
 def text_of(task: str) -> str:
-    """What is to be done, also where a file of text says it."""
+    """What is to be done, also where a file of text says it: one that is there, or a name without spaces.
+
+    Raises:
+        BadInput: It names a file that cannot be read.
+    """
     if not task.endswith((".md", ".txt")) or "\n" in task:
+        return task
+    if not Path(task).exists() and len(task.split()) > 1:
         return task
     try:
         return Path(task).read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as unreadable:
-        raise BadInput([f"--task: {task} cannot be read as text."]) from unreadable
+    except OSError as unreadable:
+        raise BadInput([f"--task: {task} cannot be read: {unreadable.strerror}."]) from unreadable
+    except UnicodeDecodeError as unreadable:
+        raise BadInput([f"--task: {task} is not UTF-8 text."]) from unreadable
 
 
 def _file(path: Path) -> dict[str, Any]:
