@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import math
@@ -9,6 +10,7 @@ import os
 import secrets
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -48,6 +50,7 @@ ASKED = [
     ("rbac.authorization.k8s.io", "rolebindings", "create"),
 ]
 """What is tried of an account: group, resource, verbs."""
+PASSWORD = secrets.token_hex(12)
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -199,8 +202,12 @@ def installed(admin, endpoint, tmp_path_factory, until) -> Iterator[Installation
     )
     with _volumes(place):
         place.core.create_namespace({"metadata": {"name": place.namespace}})
-        secret = {"metadata": {"name": "zubble-redis"}, "stringData": {"password": secrets.token_hex(12)}}
-        place.core.create_namespaced_secret(place.namespace, secret)
+        for name, key, text in (
+            ("zubble-redis", "password", PASSWORD),
+            ("zubble-flower", "users", f"me:{PASSWORD}"),
+        ):
+            secret = {"metadata": {"name": name}, "stringData": {key: text}}
+            place.core.create_namespaced_secret(place.namespace, secret)
         place.core.create_namespaced_persistent_volume_claim(place.namespace, _claim())
         until(lambda: place.core.list_namespaced_service_account(place.namespace).items, "accounts are there")
         place.apply("install")
@@ -226,7 +233,7 @@ def _values(endpoint: str) -> dict[str, Any]:
             "cpu": "20m",
         },
         "dispatcher": {"replicas": 1, "resources": small},
-        "flower": {"enabled": False},
+        "flower": {"resources": small},
         "networkPolicy": {"metricsFrom": []},
         "artifacts": {"claimName": "artifacts"},
         "worker": {"slots": 2, "drainSeconds": 5, "resources": small},
@@ -296,6 +303,19 @@ def _ready(place: Installation, name: str) -> bool:
 def test_a_batch_is_verified_in_sandbox_pods(installed):
     installed.submit("first", "good-1", "good-2", "good-3")
     installed.ends_well("first", tasks=3)
+
+
+def test_flower_shows_the_attempts_to_those_who_may_look(installed):
+    [pod] = installed.pods("flower")
+    tasks = f"http://{pod.status.pod_ip}:5555/api/tasks"
+    with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+        _direct.open(tasks, timeout=10)
+    refused.value.close()
+    token = base64.b64encode(f"me:{PASSWORD}".encode()).decode()
+    asked = urllib.request.Request(tasks, headers={"Authorization": f"Basic {token}"})
+    with _direct.open(asked, timeout=10) as answer:
+        shown = json.load(answer).values()
+    assert [each["state"] for each in shown] == ["SUCCESS"] * 3
 
 
 def test_the_doctor_finds_nothing_to_mend(installed):
@@ -427,6 +447,12 @@ def test_nothing_is_left_but_the_queues_volume_when_it_is_uninstalled(installed)
         lambda: client.SchedulingV1Api(api).list_priority_class(**ours),
         lambda: installed.core.list_namespace(**ours),
     )
-    installed.until(lambda: not any(each().items for each in lists), "nothing of the release is left")
+
+    def left() -> list[str]:
+        """Cluster-wide objects are named after the namespace."""
+        items = [item.metadata for each in lists for item in each().items]
+        return [item.name for item in items if item.namespace or item.name.startswith(name)]
+
+    installed.until(lambda: not left(), "nothing of the release is left")
     [kept] = installed.core.list_namespaced_persistent_volume_claim(name, **ours).items
     assert kept.metadata.name == f"data-{REDIS}-0"
