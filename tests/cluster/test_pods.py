@@ -36,6 +36,11 @@ def pods(core, namespace):
     return core.list_namespaced_pod(namespace, label_selector=OURS).items
 
 
+def living(core, namespace):
+    """Without those of earlier tests that still end."""
+    return [pod for pod in pods(core, namespace) if pod.metadata.deletion_timestamp is None]
+
+
 async def test_a_sandbox_is_measured(provider, core, namespace, until):
     times = {}
     began = time.monotonic()
@@ -57,7 +62,7 @@ async def test_a_sandbox_is_measured(provider, core, namespace, until):
 
 async def test_the_pod_runs_as_it_was_asked_to(provider, core, namespace):
     sandbox = await provider.open(SPEC)
-    [pod] = pods(core, namespace)
+    [pod] = living(core, namespace)
     assert pod.status.qos_class == "Guaranteed"
     told = (
         await sandbox.exec(shell("cat /proc/self/status; ls /var/run/secrets /run/secrets"))
@@ -87,7 +92,7 @@ async def test_a_pod_that_is_deleted_mid_command_is_an_explicit_failure(provider
     sandbox = await provider.open(SPEC)
     running = asyncio.create_task(sandbox.exec(shell("sleep 600", timeout_seconds=600)))
     await asyncio.sleep(0.5)
-    [pod] = pods(core, namespace)
+    [pod] = living(core, namespace)
     core.delete_namespaced_pod(pod.metadata.name, namespace, grace_period_seconds=1)
     with pytest.raises(SandboxUnavailable, match="is gone: "):
         async with asyncio.timeout(90):
@@ -100,7 +105,7 @@ async def test_a_pod_ends_at_its_deadline_whatever_became_of_its_worker(
 ):
     monkeypatch.setattr("zubble_sandbox.pods.manifests.START_SECONDS", 5)
     sandbox = await provider.open(SandboxSpec(name="1-a-0123abcd.1", owner="w", max_life_seconds=3_600))
-    [pod] = pods(core, namespace)
+    [pod] = living(core, namespace)
     assert pod.spec.active_deadline_seconds == 3_605
     core.patch_namespaced_pod(pod.metadata.name, namespace, {"spec": {"activeDeadlineSeconds": 1}})
     with pytest.raises(SandboxUnavailable, match="is gone: "):
@@ -117,7 +122,7 @@ async def test_what_a_killed_worker_leaves_is_gone_after_the_next_reap(
         sys.executable, "-c", WORKER, told, stdout=asyncio.subprocess.PIPE
     )
     assert await worker.stdout.readline() == b"open\n"
-    assert len(pods(core, namespace)) == 1
+    assert len(living(core, namespace)) == 1
     assert await provider.reap() == 0
     worker.kill()
     await worker.wait()
@@ -164,7 +169,7 @@ async def test_the_canary_tells_whether_the_policy_is_enforced(make_provider, co
         assert "missing or not enforced" in " ".join(probe.problems)
         with pytest.raises(SandboxUnavailable, match="missing or not enforced"):
             await provider.open(SPEC)
-    assert not [pod for pod in pods(core, namespace) if pod.metadata.deletion_timestamp is None]
+    assert not living(core, namespace)
 
 
 async def test_an_allowed_host_is_reached_through_the_worker_and_nothing_else_is(provider, monkeypatch):
