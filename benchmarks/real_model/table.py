@@ -40,15 +40,21 @@ def main() -> None:
     judged: dict[str, str] = json.loads(options.judgements.read_text("utf-8"))
     print("| | prompt | tokens | 50 at | 500 at | ended | reader |\n|---|---|---|---|---|---|---|")
     counts: Counter[tuple[str, str]] = Counter()
+    after: Counter[int] = Counter()
     for reply in replies:
         rungs = reached(reply["text"])
         judgement = judged[str(reply["number"])]
         verdict = "500" if SERIOUS in rungs else "50" if NUDGE in rungs else "none"
         counts[judgement, verdict] += 1
+        for threshold in (NUDGE, SERIOUS):
+            after[threshold] += reply["tokens"] - rungs.get(threshold, reply["tokens"])
         print(_row(reply, rungs, judgement))
     print()
     for (judgement, verdict), count in sorted(counts.items()):
         print(f"- reader `{judgement}`, highest threshold {verdict}: {count}")
+    whole = sum(reply["tokens"] for reply in replies)
+    for threshold, tokens in sorted(after.items()):
+        print(f"- tokens that came after {threshold} was reached: {tokens:,} of {whole:,}")
     cut = [one for one in replies if one["ended"] == "cut"]
     print(f"- cut in the stream: {len(cut)} of {len(replies)}")
 
