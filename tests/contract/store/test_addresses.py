@@ -140,7 +140,8 @@ async def test_a_replica_is_refused(start):
 
 
 async def test_a_cluster_is_refused(start):
-    node = start("--cluster-enabled", "yes", "--port", str(free_port()))
+    ports = "--port", str(free_port()), "--cluster-port", str(free_port())  # by default 10,000 above the other
+    node = start("--cluster-enabled", "yes", *ports)
 
     with pytest.raises(CannotStart, match=r"is a cluster; a standalone server is needed\.$"):
         await RedisStore.connect(node.url)

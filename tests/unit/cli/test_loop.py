@@ -35,7 +35,7 @@ from zubble_queue.contracts.task import LoopBudget
             "--completion-signal must be one line of 1 to 100 characters",
         ),
         (["--max-attempts", "11"], "Invalid value for '--max-attempts': Input should be less than or equal"),
-        (["--model", "m", "--task", "no.md"], "--task: no.md cannot be read as text."),
+        (["--model", "m", "--task", "no.md"], "--task: no.md cannot be read: No such file or directory."),
         (["--model", "m"], "Unknown model 'm'; known: none."),
         ([], "Name a model with --model; zubble.toml defines: none."),
     ],
