@@ -140,7 +140,7 @@ async def test_a_replica_is_refused(start):
 
 
 async def test_a_cluster_is_refused(start):
-    ports = "--port", str(free_port()), "--cluster-port", str(free_port())  # by default 10,000 above the other
+    ports = "--port", str(free_port()), "--cluster-port", str(free_port())  # else 10,000 above it
     node = start("--cluster-enabled", "yes", *ports)
 
     with pytest.raises(CannotStart, match=r"is a cluster; a standalone server is needed\.$"):

@@ -90,7 +90,7 @@ def test_a_wrong_flag_is_one_sentence(folder, clean_environment, capsys, flags, 
     [
         (["run", "--model", "mock"], "Give either a task file, or --task."),
         (["run", "tasks.jsonl", "--task", "x", "--model", "mock"], "Give either a task file, or --task."),
-        (["run", "--task", "none.md", "--model", "mock"], "--task: none.md cannot be read: No such file or directory."),
+        (["run", "--task", "none.md", "--model", "mock"], "--task: none.md cannot be read: No such file"),
         (
             ["run", "--task", "x", "--model", "mock", "--stop-sequences", "x" * 101],
             "--stop-sequences must have 1 to 100 characters each.",
