@@ -95,6 +95,8 @@ def plain(text: str, *, lines: bool = False) -> str:
         text: Written by a model, a task file or a server.
         lines: Keep line ends and tabs.
     """
+    if text.isprintable():
+        return text
     return "".join(char if _harmless(char, lines=lines) else _escaped(char) for char in text)
 
 
