@@ -184,9 +184,9 @@ async def test_workers_killed_at_random_moments_leave_nothing_and_lose_no_task(g
     assert await asyncio.to_thread(last.wait) == 0
 
     print(f"attempts whose worker was killed, by their last event: {dict(ground.met)}")
-    assert ground.met, "control: some were at work"
-    assert rounds == 1 or len(ground.met) > 3, "control: in different parts of an attempt"
-    assert max(view.attempt for view in views) > 1, "control: and were taken up again"
+    if rounds > 1:  # one round may meet workers that have not begun, or are done
+        assert len(ground.met) > 3, "control: they were in different parts of an attempt"
+        assert max(view.attempt for view in views) > 1, "control: and were taken up again"
     assert {view.outcome for view in views} == {"verified"}
     assert dict(batch.outcomes) == {"verified": len(names)}
     assert [path for path in ground.temporary.iterdir() if path != ground.runtime] == []
