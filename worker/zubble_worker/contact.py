@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
@@ -18,8 +17,6 @@ _LONGEST_PAUSE_SECONDS: Final = 2.0
 
 async def patiently(call: Callable[[], Awaitable[T]]) -> T:
     """Make a call that may be repeated until the store answers; whoever cannot wait so long cancels it."""
-    with contextlib.suppress(StoreUnavailable):
-        return await call()  # nearly always, and without what trying again costs
     trying = AsyncRetrying(
         retry=retry_if_exception_type(StoreUnavailable),
         wait=wait_random_exponential(multiplier=0.1, max=_LONGEST_PAUSE_SECONDS),

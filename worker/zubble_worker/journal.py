@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from typing import Final
@@ -53,9 +54,8 @@ def entry(
 
 
 def to_file(entries: Sequence[JournalEntry]) -> bytes:
-    """The journal as the work tree holds it: a JSON array, an entry a line."""
-    lines = ",\n".join(item.model_dump_json() for item in entries)
-    return f"[{lines}]\n".encode()
+    """The journal as the work tree holds it."""
+    return json.dumps([item.model_dump() for item in entries], ensure_ascii=False, indent=1).encode()
 
 
 def render(entries: Sequence[JournalEntry]) -> str:
