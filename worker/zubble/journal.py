@@ -10,6 +10,7 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
+from zubble_queue import whole_files
 from zubble_queue.contracts import identity
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.sandbox import CommandResult
@@ -47,7 +48,7 @@ class Journal:
         known = self._task.read_text() if self._task.exists() else ""
         if known != digest:
             self.clear()
-            _replace(self._task, digest.encode())
+            whole_files.write(self._task, digest.encode())
 
     def record(self, command: str, observation: CommandResult, note: str | None = None) -> JournalEntry:
         """Keep how a command ended; its category is found in its text."""
@@ -59,7 +60,7 @@ class Journal:
     def add(self, entry: JournalEntry) -> None:
         """Keep an entry."""
         self._entries.append(entry)
-        _replace(self.path, journal.to_file(self._entries))
+        whole_files.write(self.path, journal.to_file(self._entries))
 
     def summary(self) -> str:
         """The last trials for a fresh context, grouped by category; empty where nothing was tried."""
@@ -79,11 +80,3 @@ class Journal:
             raise BadInput(
                 [f"{self.path} is not a journal; move it away, or name another folder."]
             ) from broken
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.new")
-    new.write_bytes(data)
-    new.replace(path)

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, Strict, TypeAdapter, ValidationError
 
+from zubble_queue import whole_files
 from zubble_queue.contracts.ending import MICRO
 from zubble_queue.contracts.journal import Category, JournalEntry
 from zubble_queue.errors import BadInput
@@ -124,10 +125,11 @@ class LoopFiles:
             raise BadInput([f"{self._journal} is no journal; move it away, or use --anew."]) from broken
 
     def save(self, record: LoopRecord) -> None:
-        _replace(self._record, record.model_dump_json(indent=1).encode())
+        whole_files.write(self._record, record.model_dump_json(indent=1).encode())
 
     def add(self, entries: list[JournalEntry]) -> None:
-        _replace(self._journal, _ENTRIES.dump_json([*self.journal(), *entries][-_JOURNAL_ENTRIES:], indent=1))
+        kept = [*self.journal(), *entries][-_JOURNAL_ENTRIES:]
+        whole_files.write(self._journal, _ENTRIES.dump_json(kept, indent=1))
 
     def clear(self) -> None:
         """Forget record and journal: another task begins."""
@@ -139,11 +141,3 @@ class LoopFiles:
         if report.is_file() and not report.is_symlink():
             self._reports.mkdir(parents=True, exist_ok=True)
             report.replace(self._reports / f"{number}.md")
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(f"{path.name}.new")
-    new.write_bytes(data)
-    new.replace(path)

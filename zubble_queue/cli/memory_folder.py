@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from zubble_queue import whole_files
 from zubble_queue.contracts.memory import MEMORY_ENTRY_BYTES, MemoryEntry, namespace
 from zubble_queue.errors import BadInput
 from zubble_queue.stores.redis import RedisStore
@@ -51,8 +52,6 @@ class MemoryFolder:
         """Let the folder know what the store knows: whole or not at all."""
         known = {entry.entry_id: entry for entry in self.entries()}
         known |= {entry.entry_id: entry for entry in await store.load_facts(namespace(self._task_type))}
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        new = self._file.with_suffix(".new")
         ordered = sorted(known.values(), key=lambda entry: entry.time)
-        new.write_text("".join(f"{entry.model_dump_json()}\n" for entry in ordered))
-        new.replace(self._file)
+        text = "".join(f"{entry.model_dump_json()}\n" for entry in ordered)
+        whole_files.write(self._file, text.encode())

@@ -16,6 +16,7 @@ from typing import IO, Final, Self
 
 from pydantic import ValidationError
 
+from zubble_queue import whole_files
 from zubble_queue.contracts.model_config import ModelConfig
 from zubble_queue.embedded.folder import Folder, try_lock
 from zubble_queue.errors import BadInput, CannotStart, InfraError
@@ -187,10 +188,7 @@ def keep_model(folder: Folder, name: str, config: ModelConfig) -> None:
     """Remember a model that `--endpoint` defined. It names where the key is, and cannot hold it."""
     models = {**kept_models(folder), name: config}
     tables = {name: model.model_dump(mode="json", exclude_defaults=True) for name, model in models.items()}
-    path = folder.path / MODELS_FILE
-    partial = path.with_suffix(".new")
-    partial.write_text(json.dumps(tables, indent=2), "utf-8")
-    partial.replace(path)
+    whole_files.write(folder.path / MODELS_FILE, json.dumps(tables, indent=2).encode())
 
 
 def _claimed(folder: Folder) -> int:
