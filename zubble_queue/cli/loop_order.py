@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-from pydantic import ValidationError
+from typing import TYPE_CHECKING, Final
 
 from zubble_queue import registry
 from zubble_queue.artifacts import reference
@@ -19,9 +17,7 @@ from zubble_queue.contracts.envelope import ATTACHED, BlobRef, TaskEnvelope
 from zubble_queue.contracts.journal import JournalEntry
 from zubble_queue.contracts.model import estimate_tokens
 from zubble_queue.contracts.submission import Parcel, TaskDefaults
-from zubble_queue.errors import BadInput
-from zubble_queue.formats.lines import Problems, sentences
-from zubble_queue.formats.task_line import Builder, TaskLine
+from zubble_queue.formats.task_line import TaskLine
 
 if TYPE_CHECKING:
     from zubble_queue.contracts.model_config import ModelConfig
@@ -31,7 +27,6 @@ DONE: Final = "<done>"
 """The claim to be done in the text protocol; `submit` is the same in JSON (C7)."""
 _TEXT: Final = frozenset({"text", "swe"})
 """Protocols whose replies are text."""
-_DESCRIPTION_CHARS: Final = 500
 
 
 @dataclass(frozen=True)
@@ -78,24 +73,16 @@ def parcel(
         BadInput: One sentence per problem.
     """
     number, text = len(record.iterations) + 1, running.text_of(order.task)
-    whole = text if len(text) > _DESCRIPTION_CHARS else ""
-    values: dict[str, Any] = {
-        "id": "loop",
-        "description": text[:_DESCRIPTION_CHARS],
-        "instructions": "\n\n".join(filter(None, (whole, _brief(order, record, tried, text)))),
-        "preflight": "once" if number == 1 and order.signal is None else "off",
-        "repeats": number,
+    given = running.parcels_of(
+        text,
+        replace(order.defaults, batch=record.name, budget=order.limits.budget(record)),
+        further=_brief(order, record, tried, text),
+        id="loop",
+        preflight="once" if number == 1 and order.signal is None else "off",
+        repeats=number,
         **running.done_when(order.verify),
-    }
-    try:
-        task = TaskLine.model_validate(values)
-    except ValidationError as invalid:
-        raise BadInput(sentences(invalid)) from invalid
-    defaults = replace(order.defaults, batch=record.name, budget=order.limits.budget(record))
-    problems = Problems(Path("--task"))
-    parcels = Builder(defaults, problems).add(1, task)
-    problems.raise_any()
-    return parcels[-1] if snapshot is None else _with_tree(parcels[-1], snapshot)
+    )[-1]
+    return given if snapshot is None else _with_tree(given, snapshot)
 
 
 def _brief(order: Order, record: LoopRecord, tried: Sequence[JournalEntry], text: str) -> str:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 
 REPORT: Final = "report.md"
+_DESCRIPTION_CHARS: Final = 500
 _LOOK_SECONDS: Final = 0.3
 
 
@@ -230,22 +231,39 @@ def _chosen(order: Order, file: Path) -> Parcel:
 
 def _described(order: Order) -> Parcel:
     """The task of --task, --verify and --input."""
-    problems, text = Problems(Path("--task")), text_of(order.task or "")
-    values: dict[str, Any] = {
-        "id": "run",
-        "description": text[:500],
-        "instructions": text if len(text) > 500 else "",
-        "prompt": {"report_path": order.report_path},
+    return parcels_of(
+        text_of(order.task or ""),
+        order.defaults,
+        id="run",
+        prompt={"report_path": order.report_path},
+        files={path.name: _file(path) for path in order.inputs},
         **done_when(order.verify, order.report_path),
-        "files": {path.name: _file(path) for path in order.inputs},
-    }
+    )[0]
+
+
+def parcels_of(text: str, defaults: TaskDefaults, *, further: str = "", **fields: Any) -> list[Parcel]:
+    """The repeats of a task that is described on the command line.
+
+    Args:
+        text: What is to be done; of a long one the whole is in the instructions.
+        defaults: What the fields do not say.
+        further: Instructions behind it.
+        fields: Of a task line.
+
+    Raises:
+        BadInput: One sentence per problem.
+    """
+    whole = text if len(text) > _DESCRIPTION_CHARS else ""
+    instructions = "\n\n".join(filter(None, (whole, further)))
+    values = {"description": text[:_DESCRIPTION_CHARS], "instructions": instructions, **fields}
     try:
         task = TaskLine.model_validate(values)
     except ValidationError as invalid:
         raise BadInput(sentences(invalid)) from invalid
-    parcels = Builder(order.defaults, problems).add(1, task)
+    problems = Problems(Path("--task"))
+    parcels = Builder(defaults, problems).add(1, task)
     problems.raise_any()
-    return parcels[0]
+    return parcels
 
 
 def done_when(verify: str | None, report_path: str = REPORT) -> dict[str, Any]:
