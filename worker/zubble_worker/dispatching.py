@@ -17,7 +17,8 @@ from zubble_queue.settings import Settings
 from zubble_queue.stores.redis import RedisStore
 from zubble_worker.deletion_cost import Cluster, DeletionCosts
 from zubble_worker.http_server import Answer, Bridge, HttpServer
-from zubble_worker.pool_metrics import FeederMetrics, PoolMetrics, State, registry_of
+from zubble_worker.pool_metrics import FeederMetrics, PoolMetrics, State
+from zubble_worker.registries import registry_of
 
 FRESH_SECONDS: Final = 1.0
 """However many ask, Redis is asked once in this time."""

@@ -10,14 +10,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info
-from prometheus_client.process_collector import ProcessCollector
+from prometheus_client import Counter, Gauge, Histogram
 
-from zubble_queue import __version__
 from zubble_queue.contracts.books import Listener
 from zubble_queue.contracts.ending import MICRO, Ending, Usage
 from zubble_queue.contracts.event import Event
 from zubble_queue.contracts.model import TryEnd
+from zubble_worker.registries import registry_of
 
 _WAIT_BUCKETS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3_600, 4 * 3_600, 86_400)
 _CALL_BUCKETS: Final = (0.5, 1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
@@ -35,7 +34,7 @@ class WorkerMetrics:
 
     def __init__(self, pools: Collection[str] = (), models: Collection[str] = ()) -> None:
         self._pools, self._models = frozenset(pools), frozenset(models)
-        self.registry = registry = CollectorRegistry()
+        self.registry = registry = registry_of()
         self._sealed = Counter(
             "zubble_tasks_sealed",
             "Tasks that attempts sealed.",
@@ -114,8 +113,6 @@ class WorkerMetrics:
         self._lag = Gauge(
             "zubble_event_loop_lag_seconds", "Worst delay in the last minute of work.", registry=registry
         )
-        Info("zubble", "What runs here.", registry=registry).info({"version": __version__})
-        ProcessCollector(registry=registry)
 
     def watch(self, *, slots: int, busy: Callable[[], int], draining: Callable[[], bool]) -> None:
         """Ask these whenever somebody looks."""

@@ -6,12 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Info
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from zubble_queue import __version__, scaling
+from zubble_queue import scaling
 from zubble_queue.contracts.demand import Demand, Lane
 from zubble_queue.contracts.record import WorkerInfo
 from zubble_queue.errors import StoreUnavailable
@@ -85,16 +83,6 @@ class FeederMetrics(Collector):
         yield CounterMetricFamily(
             "zubble_census_mended", "Records, indexes and counters put right.", value=tally.mended
         )
-
-
-def registry_of(*collectors: Collector) -> CollectorRegistry:
-    """A registry with these, this process and its version."""
-    registry = CollectorRegistry()
-    for collector in collectors:
-        registry.register(collector)
-    Info("zubble", "What runs here.", registry=registry).info({"version": __version__})
-    ProcessCollector(registry=registry)
-    return registry
 
 
 def _up(value: float) -> Metric:

@@ -16,7 +16,8 @@ from zubble_queue.contracts.need import Need
 from zubble_queue.errors import StoreUnavailable
 from zubble_queue.feeder import Feeder
 from zubble_worker.metrics import WorkerMetrics
-from zubble_worker.pool_metrics import BATCHES, FeederMetrics, PoolMetrics, registry_of
+from zubble_worker.pool_metrics import BATCHES, FeederMetrics, PoolMetrics
+from zubble_worker.registries import registry_of
 
 DOCUMENT = Path(__file__).resolve().parents[3] / "docs/metrics.md"
 NEED = Need("default", "bubblewrap", "m")
