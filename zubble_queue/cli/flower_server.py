@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from pydantic import SecretStr
-
 from zubble_queue import registry
-from zubble_queue.cli.installation import TWO_WAYS, installation
+from zubble_queue.cli.installation import installation, reached
 from zubble_queue.cli.logs import log_to_stderr
 from zubble_queue.cli.report import Exit
-from zubble_queue.embedded import Embedded
-from zubble_queue.errors import BadInput, CannotStart
+from zubble_queue.errors import BadInput
 from zubble_queue.settings import Settings
 
 
@@ -52,7 +48,8 @@ def run(
     if persistent:
         options |= {"persistent": True, "db": str(_history(settings.home))}
     server = registry.load("service", "flower")(options, more=more, users=may_look, open_door=open_door)
-    with _reached(settings) as found:
+    with reached(settings) as (found, _):
+        asyncio.run(_try(found))
         server.serve(found)
     _leave()
 
@@ -64,21 +61,8 @@ def _leave() -> NoReturn:
     os._exit(Exit.DONE)
 
 
-@contextlib.contextmanager
-def _reached(settings: Settings) -> Iterator[Settings]:
-    """With the URL of a server that answers and is fit for us, for as long as the block."""
-    with contextlib.ExitStack() as ending:
-        if settings.redis_url is None:
-            embedded = Embedded(settings.embedded_folder)
-            if not embedded.folder.has_data:
-                raise CannotStart(TWO_WAYS)
-            ending.enter_context(embedded)
-            settings = settings.model_copy(update={"redis_url": SecretStr(embedded.url)})
-        asyncio.run(_try(settings))
-        yield settings
-
-
 async def _try(settings: Settings) -> None:
+    """Whether the server answers, and is fit for us. Raises CannotStart."""
     async with installation(settings):
         pass
 

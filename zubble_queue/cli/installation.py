@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
@@ -62,9 +62,20 @@ async def installation(settings: Settings, *, start: bool = False) -> AsyncItera
     Raises:
         CannotStart: No server is named and none was ever started here, or it does not answer.
     """
+    with reached(settings, start=start) as (found, embedded):
+        async with _store(found) as store:
+            yield Installation(found, store, embedded)
+
+
+@contextlib.contextmanager
+def reached(settings: Settings, *, start: bool = False) -> Iterator[tuple[Settings, Embedded | None]]:
+    """The settings with redis_url, and the embedded server where it is that one; arguments as above.
+
+    Raises:
+        CannotStart: No server is named and none was ever started here.
+    """
     if settings.redis_url is not None:
-        async with _store(settings) as store:
-            yield Installation(settings, store, None)
+        yield settings, None
         return
     from zubble_queue.embedded import Embedded
 
@@ -72,9 +83,7 @@ async def installation(settings: Settings, *, start: bool = False) -> AsyncItera
     if not start and not embedded.folder.has_data:
         raise CannotStart(TWO_WAYS)
     with embedded:
-        found = settings.model_copy(update={"redis_url": SecretStr(embedded.url)})
-        async with _store(found) as store:
-            yield Installation(found, store, embedded)
+        yield settings.model_copy(update={"redis_url": SecretStr(embedded.url)}), embedded
 
 
 @contextlib.asynccontextmanager
