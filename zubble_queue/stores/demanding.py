@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from zubble_queue.contracts.demand import Demand, Lane
+from zubble_queue.contracts.ending import MICRO
 from zubble_queue.contracts.need import Need
 from zubble_queue.stores.reading import PAGE, Reading
 
@@ -22,7 +23,7 @@ class Demanding(Reading):
                 announced=announced,
                 held=of_batch or of_lane or None,
                 room=None if room < 0 else room,
-                oldest_seconds=int(oldest) / 1_000_000,
+                oldest_seconds=int(oldest) / MICRO,
             )
             for batch, of_batch, room, rows in await self._run("backlog")
             for need, of_lane, waiting, announced, oldest in rows

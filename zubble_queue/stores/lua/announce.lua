@@ -35,8 +35,8 @@ end
 
 local function take_from_offers_what_is_announced(by_batch)
   for _, of_batch in pairs(by_batch) do
-    for need, count in pairs(of_batch) do
-      for _ = 1, need ~= 'total' and count or 0 do
+    for need, count in pairs(of_batch.of) do
+      for _ = 1, count do
         local offer = offer_for(need)
         if offer then
           offer.room = offer.room - 1

@@ -20,12 +20,12 @@ local function waits_for(key, low, high)
 end
 
 for _, batch in ipairs(batches) do
-  local of_batch = announced[batch] or {total = 0}
+  local of_batch = announced[batch] or {total = 0, of = {}}
   local room, lanes = room_of(batch, of_batch.total), {}
   for _, lane in ipairs(lanes_of(batch)) do
     local key = batch_key(batch) .. ':waiting'
     local low, high = waiting_score(lane.number, 0), '(' .. waiting_score(lane.number + 1, 0)
-    local waiting, sent = redis.call('ZCOUNT', key, low, high), of_batch[lane.need] or 0
+    local waiting, sent = redis.call('ZCOUNT', key, low, high), of_batch.of[lane.need] or 0
     if waiting + sent > 0 then
       local why = lane.broken and 'breaker' or model_is_full(lane.model) and 'model_slots' or ''
       lanes[#lanes + 1] = {lane.need, why, waiting, sent, int(waits_for(key, low, high))}

@@ -34,16 +34,16 @@ local function model_is_full(name)
   return tonumber(redis.call('HGET', model_key(name), 'full') or 0) > NOW - 15000000
 end
 
--- By batch: how many of its tasks are announced, `total` and by need.
+-- By batch: how many of its tasks are announced, in all (`total`) and by need (`of`).
 local function announced_by_lane()
   local by_batch = {}
   for _, id in ipairs(redis.call('ZRANGE', P .. 'announced', 0, -1)) do
     local record = fields(task_key(id), 'batch', 'need')
     if record[1] then
-      local own = by_batch[record[1]] or {total = 0}
+      local own = by_batch[record[1]] or {total = 0, of = {}}
       by_batch[record[1]] = own
       own.total = own.total + 1
-      own[record[2]] = (own[record[2]] or 0) + 1
+      own.of[record[2]] = (own.of[record[2]] or 0) + 1
     end
   end
   return by_batch
