@@ -25,22 +25,19 @@ def place(admin):
     core.delete_namespace(name)
 
 
+def asked_about(namespace):
+    return [
+        *(sys.executable, "-m", "zubble_queue.cli"),
+        *("doctor", "--cluster", "--namespace", namespace, "--json"),
+    ]
+
+
 @pytest.fixture
 def doctor(place):
     """Ask the doctor about it; returns the exit code and the findings by check."""
 
     def doctor():
-        command = [
-            sys.executable,
-            "-m",
-            "zubble_queue.cli",
-            "doctor",
-            "--cluster",
-            "--namespace",
-            place,
-            "--json",
-        ]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        done = subprocess.run(asked_about(place), capture_output=True, text=True, check=False, timeout=300)
         said = json.loads(done.stdout)
         assert said["namespace"] == place
         return done.returncode, {finding["check"]: finding for finding in said["findings"]}
@@ -187,18 +184,8 @@ def test_a_network_policy_that_nothing_enforces_and_one_that_is_missing(admin, d
 
 
 def test_a_stranger_is_told_which_rights_to_ask_for(admin, place, namespace, worker_kubeconfig):
-    command = [
-        sys.executable,
-        "-m",
-        "zubble_queue.cli",
-        "doctor",
-        "--cluster",
-        "--namespace",
-        place,
-        "--json",
-    ]
     done = subprocess.run(
-        [*command, "--kubeconfig", str(worker_kubeconfig)],
+        [*asked_about(place), "--kubeconfig", str(worker_kubeconfig)],
         capture_output=True,
         text=True,
         check=False,

@@ -37,8 +37,6 @@ _BROKEN_STREAMS: Final = 3
 """So many streams in a row that break after their start are the provider's failure."""
 _ONCE_MORE: Final = frozenset({"restart", RESTART_PREFIX, "compact"})
 """Actions of a cut after which the call is made once more; each once a turn."""
-
-
 _REASONS: Final = {
     Stop.LOOP_TEXT: "the reply repeated itself until it was cut",
     Stop.LIMIT_CONTEXT: "prompt and reply had nearly filled the context",
@@ -105,9 +103,8 @@ class Caller:
         """How to make a call again whose stream was cut. Raises Stopping where it is not to be."""
         assert reply.cut is not None
         action, stop = reply.cut.evidence["action"], Stop(reply.cut.reason)
-        if action not in _ONCE_MORE - again.done:
-            raise Stopping(stop, _REASONS[stop], reply.cut.evidence)
-        if action == "compact" and not await self._compacted(step):
+        borne = action in _ONCE_MORE - again.done
+        if not borne or (action == "compact" and not await self._compacted(step)):
             raise Stopping(stop, _REASONS[stop], reply.cut.evidence)
         job = self._talk.job
         continues = self._model.continues(job.envelope.level)
@@ -125,8 +122,7 @@ class Caller:
         messages, options = again.applied(messages, options, seed=self._calls)
         prompt = estimate_prompt_tokens(messages) + estimate_tokens(options.prefix)
         call_id = self._new_id(step)
-        name = f"{self._talk.job.envelope.task_id}.{call_id}"
-        options = replace(options, call_id=name)
+        options = replace(options, call_id=f"{self._talk.job.envelope.task_id}.{call_id}")
         options = await self._reserved(call_id, prompt, options)
         await self._record(
             "call_started",

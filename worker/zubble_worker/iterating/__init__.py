@@ -5,6 +5,5 @@ from __future__ import annotations
 from zubble_worker.iterating.briefing import Brief, brief
 from zubble_worker.iterating.evidence import Seen, claims, kind_of
 from zubble_worker.iterating.folder import Folder
-from zubble_worker.journal import to_file
 
-__all__ = ["Brief", "Folder", "Seen", "brief", "claims", "kind_of", "to_file"]
+__all__ = ["Brief", "Folder", "Seen", "brief", "claims", "kind_of"]
