@@ -303,8 +303,16 @@ def own_groups(provider):
     cgroups = provider._machine.cgroups if provider.name == "bubblewrap" else None
     if cgroups is None:
         return set()
-    recorded = {record.token for record in Records(runtime_dir()) if record.worker_pid != os.getpid()}
-    return {folder.name for folder in cgroups.memory.folder.glob("zubble-*")} - recorded
+    before = recorded_elsewhere()
+    groups = {folder.name for folder in cgroups.memory.folder.glob("zubble-*")}
+    return (
+        groups - before - recorded_elsewhere()
+    )  # there may be others at work, who open and end some meanwhile
+
+
+def recorded_elsewhere():
+    """Sandboxes of other processes."""
+    return {record.token for record in Records(runtime_dir()) if record.worker_pid != os.getpid()}
 
 
 def is_zombie(pid):
